@@ -1,5 +1,5 @@
-//! A service whose locks are monitored with Prometheus. It leads an election, runs jobs under locks, and serves its metrics
-//! over HTTP until it is stopped. `contrib` has a dashboard and alerts for these metrics.
+//! A service whose locks are monitored with Prometheus. It leads an election, runs jobs under locks and a report at each tick of
+//! a schedule, and serves its metrics over HTTP until it is stopped. `contrib` has a dashboard and alerts for these metrics.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use zlock::Client;
+use zlock::job::Interval;
 use zlock::metrics::{BUCKETS, MetricsObserver};
 
 #[path = "common/mod.rs"]
@@ -62,6 +63,13 @@ async fn work(client: Client) -> Result {
     Ok(())
 }
 
+/// Makes a report at each tick, in one of the processes that run this.
+async fn report(client: Client) -> Result {
+    let job = client.recurring_job("/service/report")?.with_metric_name("report");
+    let each = Interval::new(Duration::from_millis(200))?;
+    Ok(job.every(each, async |_ctx, _tick| Ok::<_, zlock::Error>(())).await?)
+}
+
 async fn service(url: &str) -> Result<bool> {
     let metrics =
         PrometheusBuilder::new().with_recommended_naming(true).set_buckets(&BUCKETS)?.install_recorder()?;
@@ -81,7 +89,8 @@ async fn service(url: &str) -> Result<bool> {
         end = serve(listener, metrics) => end?,
         end = lead(client.clone()) => end?,
         end = work(client.clone()) => end?,
-        end = work(client) => end?,
+        end = work(client.clone()) => end?,
+        end = report(client) => end?,
     }
     Ok(true)
 }

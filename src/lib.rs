@@ -79,6 +79,7 @@
 //! | `zk-tls`, `zk-sasl` | TLS, and SASL with DIGEST-MD5 | for TLS a C compiler, on some platforms cmake |
 //! | `etcd`, `etcd-tls` | [`etcd`], `etcd://` | `protoc`; for TLS a C compiler |
 //! | `postgres`, `postgres-tls` | [`postgres`], `postgres://` | nothing; for TLS a C compiler |
+//! | `cron` | schedules of jobs that are cron expressions with a time zone | nothing |
 //! | `srv` | servers that DNS names: `zk+srv://`, `etcd+srv://` | nothing |
 //! | `metrics` | [`metrics`], an observer for the crate of that name | nothing |
 //!

@@ -10,6 +10,11 @@
 //! | `zlock.lock.losses` | counter | locks | `kind`, `name`, `reason` |
 //! | `zlock.election.term` | gauge | number of the last term of this client | `name` |
 //! | `zlock.election.wins` | counter | terms of this client | `name` |
+//! | `zlock.job.runs` | counter | runs of this client | `name`, `outcome` |
+//! | `zlock.job.lateness` | histogram | seconds | `name` |
+//! | `zlock.job.skipped` | counter | ticks | `name` |
+//! | `zlock.job.last.success` | gauge | seconds since 1970 | `name` |
+//! | `zlock.job.period` | gauge | seconds | `name` |
 //! | `zlock.session.state` | gauge | 1 for the current state, 0 for all others | `state` |
 //! | `zlock.session.slack` | gauge | seconds | |
 //! | `zlock.session.life` | gauge | seconds | |
@@ -22,11 +27,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
-use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
+use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
 use zlock_core::{CloseReason, ErrorKind, FencingToken, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
@@ -41,6 +46,9 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// The values of the label `state`.
 const STATES: [&str; 5] = ["connected", "suspended", "lost", "closed", "not_authorized"];
+
+/// The values of the label `outcome` of jobs.
+const JOB_OUTCOMES: [JobOutcome; 3] = [JobOutcome::Done, JobOutcome::Failed, JobOutcome::Lost];
 
 /// Records the measurements of a client with the global or local recorder of the crate [`metrics`](https://docs.rs/metrics).
 ///
@@ -113,6 +121,15 @@ fn describe() {
     describe_counter!("zlock.lock.losses", "Held locks that were lost");
     describe_gauge!("zlock.election.term", "Number of the last term that this client won");
     describe_counter!("zlock.election.wins", "Terms that this client won");
+    describe_counter!("zlock.job.runs", "Runs of jobs by this client");
+    describe_histogram!("zlock.job.lateness", seconds, "Time from the tick of a job to its claim");
+    describe_counter!("zlock.job.skipped", "Ticks of jobs that were missed and not run");
+    describe_gauge!(
+        "zlock.job.last.success",
+        seconds,
+        "Last tick whose run ended without an error, on any machine, since 1970"
+    );
+    describe_gauge!("zlock.job.period", seconds, "Longest time between two ticks of a job");
     describe_gauge!("zlock.session.state", "1 for the current state of the session, 0 for all others");
     describe_gauge!(
         "zlock.session.slack",
@@ -207,6 +224,30 @@ impl Observer for MetricsObserver {
     fn session_renewed(&self, duration: Duration, life: Duration) {
         histogram!("zlock.session.renewal.duration", "store" => self.store()).record(duration);
         gauge!("zlock.session.life", "store" => self.store()).set(life);
+    }
+
+    fn job_ended(&self, name: &str, outcome: JobOutcome, late: Duration) {
+        let name = name.to_owned();
+        counter!("zlock.job.runs", "store" => self.store(), "name" => name.clone(), "outcome" => outcome.as_str())
+            .increment(1);
+        histogram!("zlock.job.lateness", "store" => self.store(), "name" => name).record(late);
+    }
+
+    fn job_skipped(&self, name: &str, ticks: u64) {
+        counter!("zlock.job.skipped", "store" => self.store(), "name" => name.to_owned()).increment(ticks);
+    }
+
+    fn job_last_done(&self, name: &str, tick: SystemTime, period: Duration) {
+        let name = name.to_owned();
+        let since = tick.duration_since(UNIX_EPOCH).unwrap_or_default();
+        gauge!("zlock.job.last.success", "store" => self.store(), "name" => name.clone()).set(since);
+        gauge!("zlock.job.period", "store" => self.store(), "name" => name.clone()).set(period);
+        // A counter that first appears with a failure would show no increase.
+        for outcome in JOB_OUTCOMES {
+            counter!("zlock.job.runs", "store" => self.store(), "name" => name.clone(), "outcome" => outcome.as_str())
+                .increment(0);
+        }
+        counter!("zlock.job.skipped", "store" => self.store(), "name" => name).increment(0);
     }
 
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {

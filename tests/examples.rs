@@ -79,6 +79,7 @@ on_every_store! {
     read_write: "= ages [24, 24], the servers differed 0 times";
     multi_lock: "= [118, 100, 82], 300 in all";
     leader: "= 6 terms, ";
+    nightly: "= 5 nights, each with one whole report; attempts [1, 1, 2, 1, 1]";
     semaphore: "of 3 licences were in use at once\n";
 }
 

@@ -11,7 +11,7 @@ use crate::setup::set_up;
 use crate::test::{everything, test};
 
 /// The facade's features, each alone, and none.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 12] = [
     "",
     "mem",
     "zk",
@@ -23,6 +23,7 @@ const FEATURES: [&str; 11] = [
     "postgres-tls",
     "zk,etcd,srv",
     "metrics",
+    "mem,cron",
 ];
 
 /// The command's stores, each alone.

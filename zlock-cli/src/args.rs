@@ -72,6 +72,14 @@ pub(crate) enum Command {
     /// Lists the locks below a path that have holders or waiters.
     #[command(after_help = "Examples:\n  zlock ls\n  zlock ls jobs --json")]
     Ls(Below),
+    /// Lists the jobs below a path that --tick, --once or a program has run: the last run, and the next tick.
+    ///
+    /// A job is running as long as its lock is held, and has died if its run has begun and nobody holds it. It is overdue if it
+    /// has not succeeded for two periods.
+    #[command(
+        after_help = "Examples:\n  zlock jobs\n  zlock jobs jobs --json | jq '.jobs[] | select(.overdue)'"
+    )]
+    Jobs(Below),
     /// Shows the holders and waiters of a lock, in queue order.
     #[command(after_help = "Examples:\n  zlock who jobs/backup\n  zlock who --json jobs/backup")]
     Who(Lock),

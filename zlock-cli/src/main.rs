@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
+mod jobs;
 mod leader;
 mod limits;
 mod ls;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "postgres")]
         Command::Pg { command: Pg::Schema } => print(zlock::postgres::schema_sql().as_bytes()),
         Command::Ls(args) => wait_for(ls::ls(args)),
+        Command::Jobs(args) => wait_for(jobs::jobs(args)),
         Command::Who(args) => wait_for(who::who(args)),
         Command::Revoke(args) => wait_for(revoke::revoke(args)),
         Command::Watch(args) => wait_for(watch::watch(args)),

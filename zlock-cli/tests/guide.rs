@@ -19,6 +19,11 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(example(name)).unwrap()
 }
 
+fn have_faketime() -> bool {
+    let is_there = Path::new("/usr/bin/faketime").exists();
+    have((!is_there).then_some("faketime is missing (apt-get install faketime)"))
+}
+
 /// A machine on which `zlock` and a few programs are installed, and a store.
 struct Machine {
     url: String,
@@ -32,7 +37,7 @@ impl Machine {
         let name = folder.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zlock"), folder.path().join("zlock")).unwrap();
         let machine = Machine { url: format!("etcd://{}/{name}", server.addr()), folder };
-        for program in ["make-report", "backup", "migrate"] {
+        for program in ["make-report", "backup", "migrate", "announce"] {
             machine.install(program, &format!("echo \"{program} $* token ${{ZLOCK_TOKEN:?}}\""));
         }
         Some(machine)
@@ -53,6 +58,12 @@ impl Machine {
         sh.args(["-c", script]).current_dir(self.folder.path()).env("PATH", path).env("ZLOCK_URL", &self.url);
         sh.stdin(std::process::Stdio::null()).kill_on_drop(true);
         sh
+    }
+
+    /// Runs something at this time of a day, by the wall clock alone: the deadlines of locks are on the monotonic one.
+    async fn at(&self, time: &str, command: &str) -> (i32, String) {
+        let script = format!("faketime -f '@2025-11-24 {time}' {command}");
+        self.run(&format!("export TZ=UTC FAKETIME_DONT_FAKE_MONOTONIC=1; {script}")).await
     }
 
     /// Runs something on this machine; returns its exit code and its output.
@@ -92,8 +103,7 @@ async fn cron() {
 #[tokio::test]
 async fn two_machines_whose_clocks_differ_make_one_report_each_tick() {
     limit(async {
-        let faketime = Path::new("/usr/bin/faketime").exists();
-        if !have((!faketime).then_some("faketime is missing (apt-get install faketime)")) {
+        if !have_faketime() {
             return;
         }
         let Some(machine) = Machine::set_up().await else { return };
@@ -103,20 +113,19 @@ async fn two_machines_whose_clocks_differ_make_one_report_each_tick() {
         let line = table.lines().find(|line| line.starts_with('*')).unwrap();
         let with_tick = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
         let alone = with_tick.replace("--tick 5m", "--no-wait").replace("--on-done 0", "");
-        const TICKS: usize = 6;
-        for (command, expected) in [(alone, 2 * TICKS), (with_tick, TICKS)] {
-            for tick in 0..TICKS {
-                let minute = 10 + 5 * tick;
-                // The wall clock alone: the deadlines of locks are on the monotonic one.
-                let at = |time: String| {
-                    let script = format!("faketime -f '@2025-11-24 21:{time}' {command}");
-                    format!("export TZ=UTC FAKETIME_DONT_FAKE_MONOTONIC=1; {script}")
-                };
-                for time in [format!("{minute}:00"), format!("{minute}:03")] {
-                    assert_eq!(machine.run(&at(time)).await, (0, String::new()), "{command}");
+        // 200 minutes with `ZLOCK_LONG_CRONTAB`.
+        let ticks = if std::env::var_os("ZLOCK_LONG_CRONTAB").is_some() { 40 } else { 4 };
+        for (command, expected) in [(alone, 2 * ticks), (with_tick, ticks)] {
+            for tick in 0..ticks {
+                let (hour, minute) = (18 + tick / 12, 5 * (tick % 12));
+                for second in ["00", "03"] {
+                    let made = machine.at(&format!("{hour}:{minute:02}:{second}"), &command).await;
+                    assert_eq!(made, (0, String::new()), "{command}");
                 }
             }
-            assert_eq!(reports().await, expected, "{command}");
+            let made = reports().await;
+            zlock_testkit::report(format!("{ticks} ticks, 2 machines: {made} reports by {command}"));
+            assert_eq!(made, expected, "{command}");
         }
     })
     .await;
@@ -157,10 +166,8 @@ async fn once_for_a_key() {
 async fn one_at_a_time_is_not_once() {
     limit(async {
         let Some(machine) = Machine::set_up().await else { return };
-        let unit = text("zlock-backup.service");
-        let backup = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
         for _machine in 0..5 {
-            let (code, output) = machine.run(&backup.replace("/usr/local/bin/", "")).await;
+            let (code, output) = machine.run("zlock run --wait 1h jobs/backup -- backup --full").await;
             assert!(code == 0 && output.starts_with("backup --full"), "{code} {output}");
         }
         // The line in the comment of the script.
@@ -182,14 +189,29 @@ async fn one_at_a_time_is_not_once() {
 #[tokio::test]
 async fn systemd() {
     limit(async {
+        if !have_faketime() {
+            return;
+        }
         let Some(machine) = Machine::set_up().await else { return };
         let unit = text("zlock-backup.service");
         let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-        let (code, output) = machine.run(&start.replace("/usr/local/bin/", "")).await;
-        assert!(code == 0 && output.starts_with("backup --full token "), "{code} {output}");
+        let start = start.replace("/usr/local/bin/", "");
+        // Five machines whose clocks differ, after the random delay. Two of them fail.
+        machine.install(
+            "backup",
+            "echo attempt $ZLOCK_ATTEMPT at $ZLOCK_TICK >> backups; [ $ZLOCK_ATTEMPT = 3 ]",
+        );
+        for (delay, expected) in
+            [("03:04:59", 1), ("03:00:00", 1), ("03:02:30", 0), ("02:59:57", 0), ("11:59:00", 0)]
+        {
+            let (code, output) = machine.at(delay, &start).await;
+            assert_eq!(code, expected, "{delay}: {output}");
+        }
+        let backups = (1..=3).map(|n| format!("attempt {n} at 2025-11-24T00:00:00Z\n")).collect::<String>();
+        assert_eq!(machine.run("cat backups").await, (0, backups));
         // What `KillMode=mixed` sends reaches the command.
         machine.install("backup", "trap 'echo tidy; exit 0' TERM; touch begun; while :; do sleep 0.01; done");
-        let mut service = machine.sh(&format!("exec {}", start.replace("/usr/local/bin/", "")));
+        let mut service = machine.sh(&format!("exec {}", start.replace("jobs/backup", "jobs/other")));
         let service = service.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let begun = || machine.folder.path().join("begun").exists().then_some(());
         support::eventually("a backup", begun).await;
@@ -257,10 +279,16 @@ async fn ci() {
         let (_, script) = job.split_once("  script:\n").unwrap();
         let lines: Vec<_> =
             script.lines().map(|line| line.trim_start().strip_prefix("- ").unwrap()).collect();
+        let mut tags = std::collections::BTreeSet::new();
         // A runner stops at the first line that fails.
-        let (code, output) = machine.run(&lines.join(" && ")).await;
-        assert!(code == 0 && output.contains("migrate up token "), "{code} {output}");
-        assert!(output.starts_with("ok   reachable"), "{output}");
+        for pipeline in ["v1.2", "v1.2", "v1.3"] {
+            let script = format!("export CI_COMMIT_TAG={pipeline}; {}", lines.join(" && "));
+            let (code, output) = machine.run(&script.replace("./", "")).await;
+            assert!(code == 0 && output.contains("migrate up token "), "{code} {output}");
+            assert!(output.starts_with("ok   reachable"), "{output}");
+            let announced = output.contains(&format!("announce {pipeline} token "));
+            assert_eq!(announced, tags.insert(pipeline), "{output}");
+        }
     })
     .await;
 }

@@ -135,9 +135,9 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// Called when this client has seen the record of a job with this name. `tick` is the last one whose run has ended without an
-    /// error, on any machine.
-    fn job_last_done(&self, name: &str, tick: SystemTime) {
-        let _ = (name, tick);
+    /// error, on any machine. `period` is the job's.
+    fn job_last_done(&self, name: &str, tick: SystemTime, period: Duration) {
+        let _ = (name, tick, period);
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) enum Held {
     /// A term as the leader.
     Term(Guard, LeaderContext),
     /// A claimed tick or key.
-    Job(JobRun),
+    Job(Box<JobRun>),
     /// A membership in a group.
     Member(Membership),
 }
@@ -141,7 +141,7 @@ async fn claim(args: &Run, job: RecurringJob, tick: Tick) -> Result<Held, Failur
     };
     let by = |run: &LastRun| format!("on {} since {}", run.by, run.since);
     match job.begin(tick).await {
-        Ok(Ok(run)) => Ok(Held::Job(run)),
+        Ok(Ok(run)) => Ok(Held::Job(Box::new(run))),
         Ok(Err(Outcome::Running(run))) => {
             let message = format!("{what} is running {}", by(&run));
             Err(unless_expected(args.on_busy, crate::exit::BUSY, message))
@@ -154,6 +154,11 @@ async fn claim(args: &Run, job: RecurringJob, tick: Tick) -> Result<Held, Failur
         Ok(Err(Outcome::AlreadyRan(run))) => {
             let message = format!("{what} has run already, {}", by(&run));
             Err(unless_expected(args.on_done, crate::exit::DONE, message))
+        }
+        Ok(Err(Outcome::Doubted(run))) => {
+            let message =
+                "so much later than the last one that this machine's clock may be wrong, and not run";
+            Err(Failure::failed(format!("{what} is {message}; the last one is {}", run.tick)))
         }
         Ok(Err(_)) => Err(Failure::failed(format!("{what}: an unknown outcome"))),
         Err(error) if error.kind() == ErrorKind::Busy => Err(busy(args, path)),

@@ -165,7 +165,7 @@ impl Keeper {
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
         match held {
             Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
-            Held::Job(run) => end(run, done, log).await,
+            Held::Job(run) => end(*run, done, log).await,
             Held::Member(member) => (done, leave(member, log).await),
         }
     }

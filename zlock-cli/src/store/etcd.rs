@@ -11,7 +11,7 @@ use zlock::backend::CoordinationBackend;
 use zlock::etcd::EtcdOptions;
 
 use super::lookup::Lookups;
-use super::{Count, Row};
+use super::{Count, Row, job_of};
 use crate::exit::Failure;
 
 /// The number of keys in a response.
@@ -69,6 +69,27 @@ pub(super) async fn each_lock(
     }
     lookups.finish().await?;
     // A range that contains a key that may not be read is refused as a whole.
+    Ok(Count::default())
+}
+
+/// Calls `found` with the path of each job below a path.
+pub(super) async fn each_job(
+    options: &EtcdOptions,
+    prefix: Option<&LockPath>,
+    mut found: impl AsyncFnMut(LockPath) -> Result<(), Failure>,
+) -> Result<Count, Failure> {
+    let mut client = connect(options).await?;
+    let mut walk = Walk::<Vec<String>>::new(&mut client, options.prefix(), prefix);
+    let mut collect = |names: &mut Vec<String>, name: &str, key: &KeyValue| {
+        if name.ends_with(".job") && key.lease() == 0 {
+            names.push(name.to_owned());
+        }
+    };
+    while let Some((folder, names)) = walk.next(&mut collect).await? {
+        for path in names.iter().filter_map(|name| job_of(&folder, name)) {
+            found(path).await?;
+        }
+    }
     Ok(Count::default())
 }
 

@@ -225,6 +225,13 @@ impl Row {
     }
 }
 
+/// Returns the path of the job whose record has this name in a folder.
+#[cfg(any(feature = "zk", feature = "etcd"))]
+fn job_of(folder: &str, name: &str) -> Option<LockPath> {
+    let name = name.strip_suffix(".job").filter(|name| !name.is_empty())?;
+    LockPath::new(format!("{folder}/{name}")).ok()
+}
+
 /// The number of some paths, with the first ones.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
@@ -236,7 +243,6 @@ impl Count {
     /// The number of paths to show.
     const SHOWN: usize = 5;
 
-    #[cfg(any(feature = "zk", feature = "etcd"))]
     pub(crate) fn add(&mut self, path: String) {
         self.total += 1;
         if self.shown.len() < Self::SHOWN {
@@ -292,6 +298,28 @@ impl Store {
             #[cfg(feature = "mem")]
             Target::Mem(_) => {
                 let _ = (prefix, row);
+                Ok(Count::default())
+            }
+        }
+    }
+
+    /// Calls `found` with the path of each job below a path that seems to have a record. Returns the paths that may not be read.
+    pub(crate) async fn each_job(
+        &self,
+        prefix: Option<&LockPath>,
+        found: impl AsyncFnMut(LockPath) -> Result<(), Failure>,
+    ) -> Result<Count, Failure> {
+        match &self.target {
+            #[cfg(feature = "zk")]
+            Target::Zk(options) => zk::each_job(options, prefix, found).await,
+            #[cfg(feature = "etcd")]
+            Target::Etcd(options) => etcd::each_job(options, prefix, found).await,
+            #[cfg(feature = "postgres")]
+            Target::Postgres(options) => postgres::each_job(options, prefix, found).await,
+            // No other client shares this process.
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => {
+                let _ = (prefix, found);
                 Ok(Count::default())
             }
         }

@@ -38,6 +38,26 @@ pub(super) async fn each_lock(
     Ok(Count::default())
 }
 
+/// Calls `found` with the path of each job below a path.
+pub(super) async fn each_job(
+    options: &PostgresOptions,
+    prefix: Option<&LockPath>,
+    mut found: impl AsyncFnMut(LockPath) -> Result<(), Failure>,
+) -> Result<Count, Failure> {
+    let client = options.connect_client().await?;
+    let below = [options.prefix(), prefix.map_or("", LockPath::as_str)].concat();
+    let jobs = client.query_typed_raw("SELECT path FROM zlock.jobs($1)", [(below, Type::TEXT)]).await;
+    let mut jobs = pin!(jobs.map_err(failed)?);
+    while let Some(job) = jobs.try_next().await.map_err(failed)? {
+        let path: &str = job.try_get(0).map_err(failed)?;
+        let path = path.strip_prefix(options.prefix()).and_then(|path| LockPath::new(path).ok());
+        if let Some(path) = path {
+            found(path).await?;
+        }
+    }
+    Ok(Count::default())
+}
+
 fn parse(lock: &Answer) -> Result<(&str, i64, bool), tokio_postgres::Error> {
     Ok((lock.try_get(0)?, lock.try_get(1)?, lock.try_get(2)?))
 }

@@ -9,7 +9,7 @@ use zlock::backend::{NodeName, Queue};
 use zlock::zk::ZkOptions;
 use zookeeper_client::{Client, Error};
 
-use super::{Count, Row};
+use super::{Count, Row, job_of};
 use crate::exit::Failure;
 use crate::output::printable;
 
@@ -31,6 +31,24 @@ pub(super) async fn each_lock(
         let queue = Queue::of_names(&node.places);
         if !queue.is_empty() {
             row(Row::of(path, &queue))?;
+        }
+    }
+    Ok(walk.unread)
+}
+
+/// Calls `found` with the path of each job below a path, and returns the paths that may not be read.
+pub(super) async fn each_job(
+    options: &ZkOptions,
+    prefix: Option<&LockPath>,
+    mut found: impl AsyncFnMut(LockPath) -> Result<(), Failure>,
+) -> Result<Count, Failure> {
+    let client = options.connect_client().await?;
+    // The server may be behind others.
+    client.sync("/").await.map_err(|error| failed("", error))?;
+    let mut walk = Walk::new(&client, prefix);
+    while let Some(node) = walk.next().await? {
+        for path in node.others.iter().filter_map(|name| job_of(&node.path, name)) {
+            found(path).await?;
         }
     }
     Ok(walk.unread)

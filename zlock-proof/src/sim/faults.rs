@@ -25,6 +25,7 @@ pub(crate) fn hook(world: &Arc<World>) -> impl FnMut(&MemServer, &Arrival) -> Fa
         if let Some(path) = &arrival.parent {
             world.note_first(path);
         }
+        world.look_at_job();
         let fate = if Instant::now() < world.end && random.once_in(world.plan.lose) {
             random.pick(&[Fate::LoseRequest, Fate::LoseAnswer])
         } else {

@@ -4,6 +4,7 @@
 //! same run, so a failing seed is its own reproduction.
 
 mod faults;
+mod jobs;
 mod maxima;
 mod oracle;
 mod plan;
@@ -75,7 +76,10 @@ mod tests {
         println!("{report}");
         assert!(report.failed.is_none(), "{report}");
         let counts = report.counts;
-        assert!(counts.grants > 10_000 && counts.faults > 1000 && counts.refusals > 1000, "{report}");
+        assert!(
+            counts.grants > 10_000 && counts.faults > 1000 && counts.refusals > 1000 && counts.runs > 500,
+            "{report}"
+        );
     }
 
     #[test]

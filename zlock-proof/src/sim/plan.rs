@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::jobs::JobPlan;
 use super::random::Random;
 use super::usage::{Locks, Usage};
 
@@ -67,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) first_sequence: i32,
     /// `true` if the clients also have an election with observers, a counter, and values that holders write.
     pub(crate) shares: bool,
+    /// A job that runs once per tick, beside the locks.
+    pub(crate) job: Option<JobPlan>,
 }
 
 impl Plan {
@@ -98,6 +101,7 @@ impl Plan {
             first_sequence: random.pick(&[0, 0, i32::MAX - 3]),
             // From numbers of its own, so that the other seeds stay what they are.
             shares: Random::of(seed, 3).once_in(4),
+            job: None,
         };
         // In a part of the seeds some paths are also used in ways against which the documentation advises.
         if random.once_in(3) {
@@ -108,6 +112,7 @@ impl Plan {
             plan.paths.push(Usage::of(Locks::Election));
         }
         plan.latency = unless_calm(random.pick(&[0, 0, 4]));
+        plan.job = JobPlan::of(seed, plan.clients, calm);
         plan
     }
 }

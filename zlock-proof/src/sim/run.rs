@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock::{SessionId, SessionState};
 
 use super::faults::{hook, nemesis};
+use super::jobs::{MACHINE, path};
 use super::plan::Plan;
 use super::process::Process;
 use super::truth::recovery;
@@ -59,6 +60,9 @@ async fn play(world: &Arc<World>, processes: &Vec<Arc<Process>>) {
         }
         if world.plan.shares {
             workers.spawn(Worker::new(world, process, 8).count());
+        }
+        if let Some(plan) = world.plan.job {
+            workers.spawn(Worker::new(world, process, MACHINE).run_jobs(plan));
         }
     }
     let mut observers = JoinSet::new();
@@ -110,6 +114,7 @@ async fn to_the_end(
     world.check_views(processes.len()).await;
     observers.shutdown().await;
     settle(world, processes).await;
+    world.check_progress();
 }
 
 /// Waits until all released nodes are removed, and checks what is left.
@@ -149,6 +154,7 @@ fn nothing_left(world: &World, plan: &Plan) -> Option<Violation> {
     // A parent that never had a child stays, as on ZooKeeper.
     world.paths.iter().for_each(|path| world.server.remove_parent(path));
     world.remove_values();
+    world.forget_job();
     world.server.reap_containers();
     let (sessions, paths, watches) = (world.server.sessions(), world.server.paths(), world.server.watches());
     let nothing = sessions.is_empty() && paths.is_empty() && watches == 0;
@@ -158,7 +164,8 @@ fn nothing_left(world: &World, plan: &Plan) -> Option<Violation> {
 
 impl World {
     fn nodes(&self) -> usize {
-        self.paths.iter().map(|path| self.places(path).len()).sum()
+        let job = self.plan.job.map(|_| path());
+        self.paths.iter().chain(&job).map(|path| self.places(path).len()).sum()
     }
 }
 

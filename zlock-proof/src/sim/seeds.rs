@@ -27,6 +27,7 @@ impl Report {
         self.counts.requests += counts.requests;
         self.counts.faults += counts.faults;
         self.counts.refusals += counts.refusals;
+        self.counts.runs += counts.runs;
         if let Some(violation) = violation
             && self.failed.as_ref().is_none_or(|(lowest, _)| seed < *lowest)
         {
@@ -37,10 +38,13 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { grants, requests, faults, refusals } = self.counts;
+        let Counts { grants, requests, faults, refusals, runs } = self.counts;
         let rate = self.seeds as f64 / self.took.as_secs_f64().max(0.001);
         writeln!(f, "{} seeds in {:.1?}, {rate:.0} a second", self.seeds, self.took)?;
-        write!(f, "{grants} grants, {refusals} refusals, {requests} requests, {faults} faults")?;
+        write!(
+            f,
+            "{grants} grants, {refusals} refusals, {runs} runs of jobs, {requests} requests, {faults} faults"
+        )?;
         match &self.failed {
             None => write!(f, "; no rule was broken"),
             Some((seed, violation)) => {

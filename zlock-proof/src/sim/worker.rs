@@ -15,7 +15,7 @@ use crate::locks::{Wanted, Way, acquire_all};
 
 pub(crate) struct Worker {
     pub(crate) world: Arc<World>,
-    process: Arc<Process>,
+    pub(crate) process: Arc<Process>,
     pub(crate) random: Random,
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use zlock::mem::{MemLink, MemServer};
 use zlock::{LockPath, SessionId};
 
+use super::jobs::Jobs;
 use super::plan::Plan;
 use super::record::{Firsts, Holds, Late};
 use super::shared::Shared;
@@ -41,6 +42,8 @@ pub(crate) struct Counts {
     pub(crate) faults: u64,
     /// The number of acquisitions that ended because other clients use another maximum.
     pub(crate) refusals: u64,
+    /// The number of attempts at ticks of jobs.
+    pub(crate) runs: u64,
 }
 
 /// A client, numbered in the order of connection.
@@ -74,6 +77,7 @@ pub(crate) struct State {
     pub(crate) late: Late,
     pub(crate) firsts: Firsts,
     pub(crate) shared: Shared,
+    pub(crate) jobs: Jobs,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
     /// The current instant, and the number of requests in it.

@@ -1,5 +1,6 @@
 //! A loop that runs a job at each tick of a schedule.
 
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zlock_core::Result;
 
+use crate::job::job_run::JobRun;
 use crate::job::missed::due;
 use crate::job::outcome::{JobContext, Outcome};
 use crate::job::record::RunState;
@@ -68,28 +70,17 @@ impl RecurringJob {
         F: FnMut(JobContext, Tick) -> W,
         W: Future<Output = std::result::Result<(), E>>,
     {
-        let (mut after, mut awaited) = (self.first(&schedule).await?, None);
-        loop {
-            // If the clock was set back, the record keeps ticks from running again.
-            let now = self.clock.now();
-            let due = due(&schedule, after.min(Tick::at(now)), now, awaited, (self.missed, self.deadline));
-            if due.skipped > 0 {
-                let skipped = u64::try_from(due.skipped).unwrap_or(u64::MAX);
-                tracing::warn!(path = %self.path(), skipped, "ticks of a job were missed");
-                self.reports.report(|observer, name| observer.job_skipped(name, skipped));
-            }
-            for tick in due.ticks {
-                self.run_until_settled(&schedule, tick, &mut job).await?;
-            }
-            after = Tick::at(now);
-            let Some(next) = schedule.next(after) else { return Ok(()) };
-            self.sleep_until(&schedule, next).await;
-            awaited = Some(next);
+        let mut ticks = Ticks::new(self, schedule).await?;
+        while let Some(run) = ticks.next().await? {
+            let context = JobContext::new(run.context(), run.tick(), run.attempt());
+            let worked = run.run_boxed(Box::pin(job(context, run.tick()))).await;
+            ticks.end(run, worked).await?;
         }
+        Ok(())
     }
 
     /// Returns the tick after which the first ones are due.
-    async fn first(&self, schedule: &impl Schedule) -> Result<Tick> {
+    async fn first(&self) -> Result<Tick> {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.last().await {
@@ -100,7 +91,7 @@ impl RecurringJob {
                 // It may be run again.
                 Ok(Some(run)) => return Ok(Tick::from_millis(run.tick.millis().saturating_sub(1))),
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(path = %self.path(), %error, ?schedule, "the record of a job cannot be read yet");
+                    tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -108,52 +99,138 @@ impl RecurringJob {
             }
         }
     }
+}
 
-    /// Runs the tick until it has run, has no attempts left, or the next one is due.
-    async fn run_until_settled<E, F, W>(
-        &self,
-        schedule: &impl Schedule,
-        tick: Tick,
-        job: &mut F,
-    ) -> Result<()>
-    where
-        E: Display,
-        F: FnMut(JobContext, Tick) -> W,
-        W: Future<Output = std::result::Result<(), E>>,
-    {
-        let (path, mut pause) = (self.path(), FIRST_PAUSE);
+/// The runs of a job that this process claims, one after another, as a schedule says. The caller does the work of each.
+#[derive(Debug)]
+pub(crate) struct Ticks<S> {
+    job: RecurringJob,
+    schedule: S,
+    /// The time up to which all ticks have been looked at.
+    after: Tick,
+    /// The next tick, for which this process waits.
+    awaited: Option<Tick>,
+    due: VecDeque<Tick>,
+    current: Option<Current>,
+}
+
+/// A tick that is to be run until one attempt ends without an error.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    tick: Tick,
+    /// How long to wait before the next attempt.
+    pause: Duration,
+}
+
+impl<S: Schedule> Ticks<S> {
+    pub(crate) async fn new(job: &RecurringJob, schedule: S) -> Result<Self> {
+        let job = job.with_period_of(&schedule);
+        let after = job.first().await?;
+        // What was missed is due at once.
+        let due = VecDeque::new();
+        let mut ticks = Ticks { job, schedule, after, awaited: None, due, current: None };
+        ticks.look();
+        Ok(ticks)
+    }
+
+    /// Waits for the next tick that this process is to run, and claims it. Returns `None` at the end of the schedule.
+    pub(crate) async fn next(&mut self) -> Result<Option<JobRun>> {
         loop {
-            match self.run_due(tick, Patience::Wait, |context| job(context, tick)).await {
-                Ok(Outcome::Ran(Err(error))) => {
-                    tracing::warn!(%path, %tick, %error, "a job has failed");
-                    if self.attempts == 1 {
-                        return Ok(());
-                    }
+            if let Some(current) = self.current {
+                if let Some(run) = self.claim(current).await? {
+                    return Ok(Some(run));
                 }
-                Ok(Outcome::GaveUp(run)) => {
-                    tracing::warn!(%path, %tick, attempt = run.attempt, state = %run.state, "a job is not run again");
-                    return Ok(());
-                }
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_retryable() => {
-                    tracing::warn!(%path, %tick, %error, "a job could not be run, or was cancelled");
-                }
-                Err(error) => return Err(error),
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            if schedule.next(tick).is_some_and(|next| next <= Tick::at(self.clock.now())) {
-                return Ok(());
+            } else if let Some(tick) = self.due.pop_front() {
+                self.current = Some(Current { tick, pause: FIRST_PAUSE });
+            } else {
+                let Some(next) = self.schedule.next(self.after) else { return Ok(None) };
+                self.sleep_until(next).await;
+                self.awaited = Some(next);
+                self.look();
             }
         }
     }
 
+    /// Ends a run as its work has ended, or was cancelled because the lock was lost.
+    pub(crate) async fn end<E: Display>(
+        &mut self,
+        run: JobRun,
+        worked: Result<std::result::Result<(), E>>,
+    ) -> Result<()> {
+        let (path, tick) = (self.job.path().clone(), run.tick());
+        match run.end_as(worked).await {
+            Ok(Ok(())) => self.current = None,
+            Ok(Err(error)) => {
+                tracing::warn!(%path, %tick, %error, "a job has failed");
+                if self.job.attempts > 1 {
+                    self.pause().await;
+                } else {
+                    self.current = None;
+                }
+            }
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%path, %tick, %error, "a job was cancelled, or its end could not be recorded");
+                self.pause().await;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Finds what is due by now.
+    fn look(&mut self) {
+        // If the clock was set back, the record keeps ticks from running again.
+        let now = self.job.clock.now();
+        let after = self.after.min(Tick::at(now));
+        let due = due(&self.schedule, after, now, self.awaited, (self.job.missed, self.job.deadline));
+        if due.skipped > 0 {
+            let skipped = u64::try_from(due.skipped).unwrap_or(u64::MAX);
+            tracing::warn!(path = %self.job.path(), skipped, "ticks of a job were missed");
+            self.job.reports.report(|observer, name| observer.job_skipped(name, skipped));
+        }
+        (self.due, self.after) = (due.ticks.into(), Tick::at(now));
+    }
+
+    /// Claims the tick, unless it has run or has no attempts left.
+    async fn claim(&mut self, Current { tick, .. }: Current) -> Result<Option<JobRun>> {
+        let claimed = self.job.claim(tick, self.schedule.next(tick), Patience::Wait).await;
+        let path = self.job.path();
+        match claimed {
+            Ok(Ok(run)) => return Ok(Some(run)),
+            Ok(Err(Outcome::GaveUp(run))) => {
+                tracing::warn!(%path, %tick, attempt = run.attempt, state = %run.state, "a job is not run again");
+            }
+            Ok(Err(Outcome::Doubted(run))) => {
+                let last = run.tick;
+                tracing::warn!(%path, %tick, %last, "a job is not run, since this machine's clock may be far ahead");
+            }
+            Ok(Err(_)) => {}
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%path, %tick, %error, "a job could not be run");
+                self.pause().await;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+        self.current = None;
+        Ok(None)
+    }
+
+    /// Waits before the next attempt at the current tick, and gives it up if the next one is due by then.
+    async fn pause(&mut self) {
+        let Some(Current { tick, pause }) = self.current else { return };
+        sleep(pause).await;
+        let now = Tick::at(self.job.clock.now());
+        let is_over = self.schedule.next(tick).is_some_and(|next| next <= now);
+        self.current = (!is_over).then(|| Current { tick, pause: (pause * 2).min(LONGEST_PAUSE) });
+    }
+
     /// Sleeps until the clock shows this tick, or an earlier tick has become the next one, since the clock was set back.
-    async fn sleep_until(&self, schedule: &impl Schedule, next: Tick) {
+    async fn sleep_until(&self, next: Tick) {
         loop {
-            let now = self.clock.now();
+            let now = self.job.clock.now();
             let Ok(left) = next.time().duration_since(now) else { return };
-            if left.is_zero() || schedule.next(Tick::at(now)).is_none_or(|earlier| earlier < next) {
+            if left.is_zero() || self.schedule.next(Tick::at(now)).is_none_or(|earlier| earlier < next) {
                 return;
             }
             sleep(left.min(LOOK)).await;

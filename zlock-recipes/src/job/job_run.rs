@@ -27,6 +27,7 @@ pub struct JobRun {
     pub(super) late: Duration,
     pub(super) record: SharedValue,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) period: Duration,
     pub(super) reports: JobReports,
 }
 
@@ -79,21 +80,32 @@ impl JobRun {
         self.end(RunState::Failed, JobOutcome::Failed).await
     }
 
+    /// Ends the run as its work has ended, or was cancelled because the lock was lost.
+    pub(crate) async fn end_as<T, E>(
+        self,
+        worked: Result<std::result::Result<T, E>>,
+    ) -> Result<std::result::Result<T, E>> {
+        match worked {
+            Ok(Ok(output)) => self.done().await.map(|()| Ok(output)),
+            Ok(Err(error)) => self.failed().await.map(|()| Err(error)),
+            Err(loss) => {
+                self.reports.report(|observer, name| observer.job_ended(name, JobOutcome::Lost, self.late));
+                Err(loss)
+            }
+        }
+    }
+
     async fn end(self, state: RunState, outcome: JobOutcome) -> Result<()> {
-        let JobRun { guard, run, version, late, record, clock, reports } = self;
+        let JobRun { guard, run, version, late, record, clock, period, reports } = self;
         let ended = run.ended(state, Tick::at(clock.now()));
         let (values, path) = (record.values("job")?, record.path());
         let written = guard.release_with_write(values, path, version, ended.to_data().as_bytes()).await;
         let outcome = if written.is_ok() { outcome } else { JobOutcome::Lost };
         reports.report(|observer, name| observer.job_ended(name, outcome, late));
         if written.is_ok() {
-            reports.saw(Some(&ended));
+            reports.saw(Some(&ended), period);
         }
         written
-    }
-
-    pub(super) fn report(&self, outcome: JobOutcome) {
-        self.reports.report(|observer, name| observer.job_ended(name, outcome, self.late));
     }
 }
 

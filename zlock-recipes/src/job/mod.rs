@@ -1,6 +1,8 @@
 //! Jobs that run once per tick on a fleet: [`RecurringJob`], and the schedules that name the ticks.
 
 mod clock;
+#[cfg(feature = "cron")]
+mod cron;
 mod decide;
 mod every;
 mod job_run;
@@ -12,7 +14,11 @@ mod reports;
 mod schedule;
 mod tick;
 
+pub(crate) use every::Ticks;
+
 pub use clock::{Clock, SystemClock};
+#[cfg(feature = "cron")]
+pub use cron::Cron;
 pub use job_run::JobRun;
 pub use missed::Missed;
 pub use outcome::{JobContext, Outcome};

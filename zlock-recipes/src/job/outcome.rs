@@ -1,5 +1,6 @@
 //! The outcome of a tick.
 
+use std::convert::Infallible;
 use std::ops::Deref;
 
 use crate::guard::context::LockContext;
@@ -19,6 +20,22 @@ pub enum Outcome<R> {
     Running(Run),
     /// The tick has no attempts left: the last one failed, or its process died. Has the last run.
     GaveUp(Run),
+    /// The tick is so much later than the last one that this machine's clock may be wrong, so it was not run. Has the last run, with
+    /// a note of the time. See [`RecurringJob::period`](super::RecurringJob::period).
+    Doubted(Run),
+}
+
+impl Outcome<Infallible> {
+    /// Returns the outcome of a tick that was not run, for a closure of any type.
+    pub(crate) fn of<R>(self) -> Outcome<R> {
+        match self {
+            Outcome::Ran(never) => match never {},
+            Outcome::AlreadyRan(run) => Outcome::AlreadyRan(run),
+            Outcome::Running(run) => Outcome::Running(run),
+            Outcome::GaveUp(run) => Outcome::GaveUp(run),
+            Outcome::Doubted(run) => Outcome::Doubted(run),
+        }
+    }
 }
 
 /// A run of a job, as its closure sees it. Derefs to the [`LockContext`] of the job's lock, which has the fencing token.

@@ -9,12 +9,15 @@
 //! by: web-1 pid 77
 //! since: 2026-11-24T21:00:00.123Z
 //! done: 2026-11-24T21:00:00Z
+//! next: 2026-11-24T22:00:00Z
+//! period: 3600s
 //! ```
 //!
 //! The first line has the version of the format. Later programs may add fields; this one keeps those that it does not know.
 
 use std::fmt::{self, Display, Write};
 use std::str::FromStr;
+use std::time::Duration;
 
 use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result};
 
@@ -71,6 +74,12 @@ pub struct Run {
     pub since: Tick,
     /// The last tick whose run ended without an error.
     pub last_done: Option<Tick>,
+    /// The time of a machine that was refused since, because it is so much later than [`tick`](Self::tick): its clock may be wrong.
+    pub doubted: Option<Tick>,
+    /// The next tick, if the process knew it. With a schedule, it is that of the schedule.
+    pub next: Option<Tick>,
+    /// The longest time between two ticks, if the process knew it.
+    pub period: Option<Duration>,
     /// The fields that this version does not know.
     other: Vec<(String, String)>,
 }
@@ -87,13 +96,30 @@ impl Run {
     ) -> Self {
         let (last_done, other) = before.map(|run| (run.last_done, run.other.clone())).unwrap_or_default();
         let by = by.split(char::is_control).collect::<Vec<_>>().join(" ");
-        Run { tick, state: RunState::Started, attempt, fencing_token, by, since, last_done, other }
+        Run {
+            tick,
+            state: RunState::Started,
+            attempt,
+            fencing_token,
+            by,
+            since,
+            last_done,
+            doubted: None,
+            next: None,
+            period: None,
+            other,
+        }
     }
 
     /// Returns the run as it is when it has ended.
     pub(crate) fn ended(&self, state: RunState, since: Tick) -> Self {
         let last_done = if state == RunState::Done { Some(self.tick) } else { self.last_done };
         Run { state, since, last_done, ..self.clone() }
+    }
+
+    /// Returns the run with a note that a machine with this time was refused.
+    pub(crate) fn doubts(&self, time: Tick) -> Self {
+        Run { doubted: Some(time), ..self.clone() }
     }
 
     /// Parses the data of the value at `path`. Returns `None` for a value without data.
@@ -142,13 +168,30 @@ impl Run {
         let token = take("token").and_then(|token| parse_token(&token)).ok_or_else(|| missing("token"))?;
         let since = parsed(take("since")).ok_or_else(|| missing("since"))?;
         let last_done = take("done").map(|done| done.parse().map_err(|_| missing("done"))).transpose()?;
-        let by = take("by").unwrap_or_default();
-        Ok(Some(Run { tick, state, attempt, fencing_token: token, by, since, last_done, other: fields }))
+        let mut time = |name| take(name).map(|time| time.parse().map_err(|_| missing(name))).transpose();
+        let (doubted, next) = (time("doubted")?, time("next")?);
+        let period =
+            take("period").map(|time| parse_seconds(&time).ok_or_else(|| missing("period"))).transpose()?;
+        let (by, fencing_token, other) = (take("by").unwrap_or_default(), token, fields);
+        Ok(Some(Run {
+            tick,
+            state,
+            attempt,
+            fencing_token,
+            by,
+            since,
+            last_done,
+            doubted,
+            next,
+            period,
+            other,
+        }))
     }
 
     /// Returns the data of the record.
     pub(crate) fn to_data(&self) -> String {
-        let Run { tick, state, attempt, fencing_token, by, since, last_done, other } = self;
+        let Run { tick, state, attempt, fencing_token, by, since, last_done, doubted, next, period, other } =
+            self;
         let mut text = format!("{FIRST_LINE}{VERSION}\ntick: {tick}\nstate: {state}\nattempt: {attempt}\n");
         // Writing to a string never fails.
         let _ = write!(text, "token: {}", fencing_token.number());
@@ -156,14 +199,24 @@ impl Run {
             let _ = write!(text, ".{}", fencing_token.turn());
         }
         let _ = write!(text, "\nby: {by}\nsince: {since}\n");
-        if let Some(done) = last_done {
-            let _ = writeln!(text, "done: {done}");
+        for (name, time) in [("done", last_done), ("doubted", doubted), ("next", next)] {
+            if let Some(time) = time {
+                let _ = writeln!(text, "{name}: {time}");
+            }
+        }
+        if let Some(period) = period {
+            let _ = writeln!(text, "period: {}s", period.as_secs_f64());
         }
         for (name, value) in other {
             let _ = writeln!(text, "{name}: {value}");
         }
         text
     }
+}
+
+/// Parses a time such as `300s`.
+fn parse_seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 fn parse_token(text: &str) -> Option<FencingToken> {
@@ -176,7 +229,8 @@ mod tests {
     use super::*;
 
     const RECORD: &str = "zlock job 1\ntick: 2026-11-24T21:00:00Z\nstate: started\nattempt: 2\ntoken: 47.1\nby: a b\n\
-                          since: 2026-11-24T21:00:01.500Z\ndone: 2026-11-24T20:00:00Z\npriority: high: 7\n";
+                          since: 2026-11-24T21:00:01.500Z\ndone: 2026-11-24T20:00:00Z\nnext: 2026-11-24T22:00:00Z\n\
+                          period: 3600.5s\npriority: high: 7\n";
 
     fn parse(text: &str) -> Result<Option<Run>> {
         Run::parse(text.as_bytes(), &LockPath::new("/jobs/a").unwrap())
@@ -190,7 +244,12 @@ mod tests {
         assert_eq!(run.to_data(), RECORD);
         let done = run.ended(RunState::Done, run.since);
         assert_eq!(done.last_done, Some(run.tick));
-        assert!(done.to_data().ends_with("done: 2026-11-24T21:00:00Z\npriority: high: 7\n"));
+        assert!(done.to_data().contains("\ndone: 2026-11-24T21:00:00Z\n"));
+        assert!(done.to_data().ends_with("\npriority: high: 7\n"));
+        let doubts = done.doubts(run.since);
+        assert!(doubts.to_data().contains("\ndoubted: 2026-11-24T21:00:01.500Z\nnext: "));
+        assert_eq!(parse(&doubts.to_data()).unwrap().unwrap(), doubts);
+        assert_eq!(Run::claim(Some(&doubts), run.tick, 1, run.fencing_token, "", run.since).doubted, None);
         let failed = run.ended(RunState::Failed, run.since);
         assert_eq!(failed.last_done, run.last_done);
         let next = Run::claim(Some(&done), run.tick, 1, FencingToken::new(48), "c\nstate: done", run.since);
@@ -213,6 +272,9 @@ mod tests {
             ("token: 47.1", "tokens: 47"),
             ("since: ", "since: x"),
             ("done: ", "done: x"),
+            ("next: ", "next: x"),
+            ("period: ", "period: x"),
+            ("period: ", "period: -"),
             ("priority: high: 7", "priority"),
         ] {
             let error = parse(&RECORD.replace(from, to)).unwrap_err();

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_core::observer::JobOutcome;
 use zlock_core::{Error, ErrorKind, LockPath, Result, Value};
 
 use crate::client::Client;
 use crate::guard::Guard;
 use crate::job::clock::{Clock, SystemClock};
-use crate::job::decide::{Decision, decide};
+use crate::job::decide::{Decision, Doubt, decide, doubt};
 use crate::job::job_run::JobRun;
 use crate::job::missed::Missed;
 use crate::job::outcome::{JobContext, Outcome};
 use crate::job::record::{Run, RunState};
 use crate::job::reports::JobReports;
+use crate::job::schedule::Schedule;
 use crate::job::tick::Tick;
 use crate::locks::mutex::InterProcessMutex;
 use crate::value::{CompareAndSet, SharedValue};
@@ -26,7 +26,7 @@ use crate::value::{CompareAndSet, SharedValue};
 /// How long a run first waits for a lock whose holder has not claimed a tick yet.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// How far ahead of this machine's clock a tick may be.
+/// The period of a job for which none is set.
 const PERIOD: Duration = Duration::from_secs(86_400);
 
 impl Client {
@@ -47,7 +47,7 @@ impl Client {
             attempts: 1,
             missed: Missed::Latest,
             deadline: None,
-            period: PERIOD,
+            period: None,
             clock: Arc::new(SystemClock),
             reports: JobReports { client: self.clone(), name: "".into() },
         })
@@ -102,7 +102,7 @@ pub struct RecurringJob {
     pub(super) attempts: u32,
     pub(super) missed: Missed,
     pub(super) deadline: Option<Duration>,
-    period: Duration,
+    period: Option<Duration>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) reports: JobReports,
 }
@@ -141,13 +141,19 @@ impl RecurringJob {
         self
     }
 
-    /// Sets how far ahead of this machine's clock a tick may be, which should be the job's period. Defaults to a day.
+    /// Sets the longest time between two ticks of the job. Defaults to that of the schedule in [`every`](Self::every), and to a day in
+    /// other calls.
     ///
-    /// The record keeps the latest tick, so one that is a year ahead would end the job for a year. A tick that is further ahead
-    /// than this is refused. That does not help if this machine's clock itself is a year ahead.
+    /// The record keeps the latest tick, so one that is a year ahead would end the job for a year. Two things are refused:
+    ///
+    /// - a tick that is further ahead of this machine's clock than this, with
+    ///   [`InvalidArgument`](ErrorKind::InvalidArgument);
+    /// - a tick after more than 1,000 ticks, or 30 days, without any run, with [`Outcome::Doubted`]. Perhaps nobody ran the job for so
+    ///   long, or this machine's clock is ahead. The call notes its time in the record. If others run the job, their next
+    ///   tick removes the note. If the note still stands after three periods, nobody does, and the tick is run.
     #[must_use]
     pub fn period(mut self, period: Duration) -> Self {
-        self.period = period;
+        self.period = Some(period);
         self
     }
 
@@ -231,8 +237,13 @@ impl RecurringJob {
         F: FnOnce(JobContext) -> W,
         W: Future<Output = std::result::Result<T, E>>,
     {
-        self.check(tick)?;
-        self.run_due(tick, Patience::Return, job).await
+        let run = match self.begin(tick).await? {
+            Ok(run) => run,
+            Err(not_run) => return Ok(not_run.of()),
+        };
+        let context = JobContext::new(run.context(), tick, run.attempt());
+        let worked = run.run_boxed(Box::pin(job(context))).await;
+        Ok(Outcome::Ran(run.end_as(worked).await?))
     }
 
     /// Claims this tick for a caller that does the work without a closure, as [`run`](Self::run) does before it calls its closure.
@@ -264,57 +275,43 @@ impl RecurringJob {
     /// ```
     pub async fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
         self.check(tick)?;
-        self.claim(tick, Patience::Return).await
+        let next = self.period.map(|period| Tick::at(tick.time() + period));
+        self.claim(tick, next, Patience::Return).await
+    }
+
+    fn period_or_day(&self) -> Duration {
+        self.period.unwrap_or(PERIOD)
+    }
+
+    /// Sets the period if none is set, to that of the schedule.
+    pub(super) fn with_period_of(&self, schedule: &dyn Schedule) -> Self {
+        let mut last = Tick::at(self.clock.now());
+        // A week of a job that runs each day, some months of one that runs each month.
+        let between = std::iter::from_fn(|| {
+            let next = schedule.next(last)?;
+            Some((std::mem::replace(&mut last, next), next))
+        });
+        let longest = between.skip(1).take(8).map(|(before, next)| next.after(before)).max();
+        RecurringJob { period: self.period.or(longest), ..self.clone() }
     }
 
     /// Refuses a tick that is too far ahead.
     fn check(&self, tick: Tick) -> Result<()> {
         let now = self.clock.now();
-        if now.checked_add(self.period).is_none_or(|latest| tick <= Tick::at(latest)) {
+        if now.checked_add(self.period_or_day()).is_none_or(|latest| tick <= Tick::at(latest)) {
             return Ok(());
         }
-        let (now, period) = (Tick::at(now), self.period);
+        let (now, period) = (Tick::at(now), self.period_or_day());
         let message =
             format!("the tick {tick} is more than a period of {period:?} ahead of this clock, {now}");
         Err(self.error(ErrorKind::InvalidArgument).with_message(message))
     }
 
-    /// Runs a tick that is due by this machine's clock.
-    pub(super) async fn run_due<T, E, F, W>(
+    /// Claims the tick, or returns why not. `next` is the tick after it, if that is known.
+    pub(super) async fn claim(
         &self,
         tick: Tick,
-        patience: Patience,
-        job: F,
-    ) -> Result<Outcome<std::result::Result<T, E>>>
-    where
-        F: FnOnce(JobContext) -> W,
-        W: Future<Output = std::result::Result<T, E>>,
-    {
-        let run = match self.claim(tick, patience).await? {
-            Ok(run) => run,
-            Err(Outcome::AlreadyRan(run)) => return Ok(Outcome::AlreadyRan(run)),
-            Err(Outcome::Running(run)) => return Ok(Outcome::Running(run)),
-            Err(Outcome::GaveUp(run)) => return Ok(Outcome::GaveUp(run)),
-        };
-        let context = JobContext::new(run.context(), tick, run.attempt());
-        let result = match run.run_boxed(Box::pin(job(context))).await {
-            Ok(result) => result,
-            Err(loss) => {
-                run.report(JobOutcome::Lost);
-                return Err(loss);
-            }
-        };
-        match result {
-            Ok(_) => run.done().await?,
-            Err(_) => run.failed().await?,
-        }
-        Ok(Outcome::Ran(result))
-    }
-
-    /// Claims the tick, or returns why not.
-    async fn claim(
-        &self,
-        tick: Tick,
+        next: Option<Tick>,
         patience: Patience,
     ) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
         let mut seen = self.record.values("job")?.seen_value(self.record_path()).await?;
@@ -323,18 +320,43 @@ impl RecurringJob {
         let outcome = loop {
             let record = self.parse(seen.as_ref())?;
             let has_started = record.as_ref().is_some_and(|run| run.state == RunState::Started);
+            // A loop looks back from its clock, so the clock may be ahead even if the tick is not.
+            let time = if patience == Patience::Wait { tick.max(Tick::at(self.clock.now())) } else { tick };
+            let doubt = match record.as_ref() {
+                Some(run) if tick > run.tick => doubt(Some(run), time, self.period_or_day()),
+                _ => Doubt::Cleared,
+            };
             match (decide(record.as_ref(), tick, self.attempts), record, &guard) {
+                (_, Some(run), _) if doubt == Doubt::Noted => break Outcome::Doubted(run),
+                (_, Some(run), Some(held)) if doubt == Doubt::New => {
+                    let (run, expected) = (run.doubts(time), seen.as_ref().map(|value| value.version));
+                    match self.record.compare_and_set_under(held, expected, run.to_data()).await? {
+                        CompareAndSet::Written(_) => break Outcome::Doubted(run),
+                        CompareAndSet::Conflict(now) => seen = now,
+                    }
+                }
                 (Decision::Claim(attempt), record, Some(held)) => {
                     let (token, now) = (held.fencing_token(), Tick::at(self.clock.now()));
                     let by = String::from_utf8_lossy(&self.reports.client.inner().node_data).into_owned();
-                    let run = Run::claim(record.as_ref(), tick, attempt, token, &by, now);
+                    let mut run = Run::claim(record.as_ref(), tick, attempt, token, &by, now);
+                    (run.next, run.period) = (next, self.period);
                     let expected = seen.as_ref().map(|value| value.version);
                     match self.record.compare_and_set_under(held, expected, run.to_data()).await? {
                         CompareAndSet::Written(version) => {
                             if let Some(guard) = guard.take() {
                                 let (late, record) = (tick.late(self.clock.now()), self.record.clone());
-                                let (clock, reports) = (self.clock.clone(), self.reports.clone());
-                                return Ok(Ok(JobRun { guard, run, version, late, record, clock, reports }));
+                                let (clock, period, reports) =
+                                    (self.clock.clone(), self.period_or_day(), self.reports.clone());
+                                return Ok(Ok(JobRun {
+                                    guard,
+                                    run,
+                                    version,
+                                    late,
+                                    record,
+                                    clock,
+                                    period,
+                                    reports,
+                                }));
                             }
                         }
                         CompareAndSet::Conflict(now) => seen = now,
@@ -382,7 +404,7 @@ impl RecurringJob {
 
     fn parse(&self, value: Option<&Value>) -> Result<Option<Run>> {
         let run = value.map(|value| Run::parse(&value.data, self.record_path())).transpose()?.flatten();
-        self.reports.saw(run.as_ref());
+        self.reports.saw(run.as_ref(), self.period_or_day());
         Ok(run)
     }
 

@@ -1,6 +1,7 @@
 //! The reports of a job to the client's observer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zlock_core::observer::Observer;
 
@@ -21,10 +22,10 @@ impl JobReports {
         }
     }
 
-    /// Reports the last success, according to a record.
-    pub(super) fn saw(&self, run: Option<&Run>) {
+    /// Reports the last success, according to a record, of a job with this period.
+    pub(super) fn saw(&self, run: Option<&Run>, period: Duration) {
         if let Some(done) = run.and_then(|run| run.last_done) {
-            self.report(|observer, name| observer.job_last_done(name, done.time()));
+            self.report(|observer, name| observer.job_last_done(name, done.time(), period));
         }
     }
 }

@@ -67,6 +67,11 @@ impl Tick {
         now.duration_since(self.time()).unwrap_or_default()
     }
 
+    /// Returns how long this tick is after another one.
+    pub(crate) fn after(self, other: Tick) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(other.0))
+    }
+
     pub(crate) fn from_millis(millis: u64) -> Self {
         Tick(millis.min(LAST))
     }

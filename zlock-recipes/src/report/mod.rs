@@ -101,8 +101,8 @@ impl Observer for Reports {
         self.to(|observer| observer.job_skipped(name, ticks));
     }
 
-    fn job_last_done(&self, name: &str, tick: SystemTime) {
-        self.to(|observer| observer.job_last_done(name, tick));
+    fn job_last_done(&self, name: &str, tick: SystemTime, period: Duration) {
+        self.to(|observer| observer.job_last_done(name, tick, period));
     }
 
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, Result};
 use zlock_recipes::job::{Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Tick};
 
@@ -237,6 +237,49 @@ pub async fn tick_from_the_future_is_refused(case: &Case<'_>) {
         assert_eq!(ran(&job, tick, &runs).await, Outcome::Ran(Ok(())));
     }
     assert_eq!(runs.of(), [(minute(1), 1), (minute(2), 1)]);
+}
+
+/// Minutes of a year.
+const YEAR: u64 = 365 * 1440;
+
+/// One machine's clock is a year ahead. Its ticks are refused, by calls and by its loop, and the others run on.
+pub async fn clock_that_is_a_year_ahead_is_refused_and_the_others_run_on(case: &Case<'_>) {
+    let ([a, b, c], runs) = (case.processes().await, Runs::default());
+    let (machines, (ahead, clock)) = ([job(case, &a, 1), job(case, &b, 1)], job(case, &c, 1 + YEAR));
+    for tick in 1..=6 {
+        machines.iter().for_each(|(_, clock)| clock.set(minute(tick)));
+        clock.set(minute(tick + YEAR));
+        let (first, second) =
+            (&machines[usize::from(tick % 2 == 0)].0, &machines[usize::from(tick % 2 == 1)].0);
+        assert_eq!(ran(first, tick, &runs).await, Outcome::Ran(Ok(())), "tick {tick}");
+        for _call in 0..2 {
+            let outcome = ran(&ahead, tick + YEAR, &runs).await;
+            let Outcome::Doubted(run) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((run.tick, run.doubted), (minute(tick), Some(minute(tick + YEAR))));
+        }
+        assert!(matches!(ran(second, tick, &runs).await, Outcome::AlreadyRan(_)), "tick {tick}");
+    }
+    // So many that the first one is not far from the last run, on a schedule with few ticks in a year.
+    let loops = ahead.clone().missed(Missed::All(u32::MAX)).period(MINUTE * 1440);
+    let daily = Interval::new(MINUTE * 1440).unwrap();
+    let looping = loops.every(daily, |context, _| runs.run(context));
+    assert!(timeout(MOMENT * 2, looping).await.is_err(), "the loop has ended");
+    let ticks: Vec<_> = (1..=6).map(|tick| (minute(tick), 1)).collect();
+    assert_eq!(runs.of(), ticks);
+}
+
+/// Nobody ran the job for so long that the first machine to come back is doubted. After three periods it runs again.
+pub async fn machine_that_is_alone_after_a_long_pause_is_doubted_for_three_periods(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    for tick in 0..3 {
+        clock.set(minute(YEAR + tick));
+        assert!(matches!(ran(&job, YEAR + tick, &runs).await, Outcome::Doubted(_)), "{tick}");
+    }
+    clock.set(minute(YEAR + 3));
+    assert_eq!(ran(&job, YEAR + 3, &runs).await, Outcome::Ran(Ok(())));
+    assert_eq!(job.last().await.unwrap().unwrap().doubted, None);
 }
 
 /// The record is text. Fields of later programs are kept, and other data is refused.

@@ -1,6 +1,7 @@
 //! The cost of locks, by the servers' own counters.
 
 mod mem {
+    mod jobs;
     mod members;
     mod requests;
     mod sizes;
@@ -9,6 +10,7 @@ mod mem {
 mod zk {
     mod barriers;
     mod election;
+    mod jobs;
     mod many;
     mod members;
     mod requests;
@@ -18,6 +20,7 @@ mod zk {
 mod etcd {
     mod barriers;
     mod election;
+    mod jobs;
     mod members;
     mod requests;
     mod values;

@@ -1,4 +1,5 @@
 //! What a client reports to its observer and to tracing.
 
+mod jobs;
 mod observer;
 mod spans;

@@ -1,6 +1,7 @@
 //! Runtimes and threads: which ones may end, block or be left, and what is sent on which.
 
 mod blocking;
+mod blocking_jobs;
 mod dedicated_thread;
 mod ended;
 mod mem;

@@ -1,0 +1,135 @@
+//! `zlock jobs`: jobs of `zlock run` and of programs, in every state.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use zlock::Client;
+use zlock::job::Tick;
+use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
+
+use crate::support::{folder, number_in, outcome, zlock};
+
+/// More than there are reads in flight.
+const MANY: usize = 150;
+
+async fn jobs(url: &str, args: &[&str]) -> Value {
+    let (code, stdout, stderr) = outcome(zlock(&["jobs", "--json", "--url", url]).args(args)).await;
+    assert_eq!((code, &*stderr), (0, ""), "{stdout}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// Runs a command as a job, and returns its exit code.
+async fn run(url: &str, args: &[&str]) -> i32 {
+    outcome(zlock(&["run", "--url", url]).args(args)).await.0
+}
+
+/// Leaves a job as its process does, without the command.
+async fn library(client: &Client) {
+    let hour = Duration::from_secs(3600);
+    let tick: Tick = "2025-11-24T21:00:00Z".parse().unwrap();
+    let ok = async |_context| Ok::<_, Infallible>(());
+    let late = client.recurring_job("/jobs/late").unwrap().period(hour);
+    assert!(late.run(tick, ok).await.is_ok());
+    // It has begun, and its process does nothing any more.
+    drop(client.recurring_job("/jobs/dead").unwrap().begin(tick).await.unwrap().unwrap());
+    client.shared_value("/jobs/other.job").unwrap().update(|_| Some(b"no record".into())).await.unwrap();
+    let many = (0..MANY).map(|n| client.recurring_job(format!("/many/{n:03}")).unwrap());
+    for job in many {
+        assert!(job.run(tick, ok).await.is_ok());
+    }
+    while client.pending_cleanups() > 0 {
+        tokio::time::sleep(support::POLL).await;
+    }
+}
+
+async fn are_listed(url: &str) {
+    assert_eq!(jobs(url, &[]).await, json!({ "jobs": [], "unreadable": 0, "other_values": 0 }));
+    let client = zlock::connect(url).await.unwrap();
+    library(&client).await;
+    assert_eq!(run(url, &["--tick", "1h", "jobs/report", "--", "true"]).await, 0);
+    assert_eq!(run(url, &["--tick", "1h", "jobs/fails", "--", "false"]).await, 1);
+    assert_eq!(run(url, &["--once", "v1.2", "jobs/migrate", "--", "true"]).await, 0);
+    let folder = folder();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let mut long = zlock(&["run", "--url", url, "--tick", "1h", "--shell", "jobs/long", "--", &script]);
+    let long = long.stderr(Stdio::null()).spawn().unwrap();
+    number_in(&file).await;
+
+    let (code, table, stderr) = outcome(&mut zlock(&["jobs", "--url", url, "jobs"])).await;
+    assert_eq!(code, 0);
+    assert!(stderr.contains("are left out: 1: /jobs/other.job"), "{stderr}");
+    assert!(table.starts_with("STATE    TICK ") && table.lines().count() == 7, "{table}");
+    let (code, stdout, _) = outcome(&mut zlock(&["jobs", "--json", "--url", url, "jobs"])).await;
+    let listed: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &listed["other_values"], &listed["unreadable"]), (0, &1.into(), &0.into()));
+    let of = |name: &str| {
+        let jobs = listed["jobs"].as_array().unwrap();
+        jobs.iter().find(|job| job["job"] == name).unwrap_or_else(|| panic!("{name}: {listed}")).clone()
+    };
+    let late = of("/jobs/late");
+    assert_eq!((&late["state"], &late["overdue"]), (&"done".into(), &true.into()), "{late}");
+    assert_eq!(
+        (&late["tick"], &late["next"]),
+        (&"2025-11-24T21:00:00Z".into(), &"2025-11-24T22:00:00Z".into())
+    );
+    let dead = of("/jobs/dead");
+    assert_eq!(
+        (&dead["state"], &dead["overdue"], &dead["next"]),
+        (&"died".into(), &Value::Null, &Value::Null)
+    );
+    for (name, state) in [("report", "done"), ("fails", "failed"), ("long", "running")] {
+        let job = of(&format!("/jobs/{name}"));
+        assert_eq!(
+            (&job["state"], &job["overdue"], &job["attempt"]),
+            (&state.into(), &false.into(), &1.into())
+        );
+        assert_eq!(job["last_success"].is_null(), state != "done", "{job}");
+        assert!(job["by"].as_str().unwrap().contains(" pid "), "{job}");
+    }
+    let migrate = of("/jobs/migrate.once/v1.2");
+    assert_eq!((&migrate["state"], &migrate["tick"]), (&"done".into(), &Value::Null), "{migrate}");
+
+    let many = jobs(url, &["many"]).await;
+    let names: std::collections::BTreeSet<_> =
+        many["jobs"].as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), MANY);
+    client.close().await.unwrap();
+    drop(long);
+}
+
+fn unique_name() -> String {
+    folder().path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned()
+}
+
+#[tokio::test]
+async fn jobs_on_zookeeper_are_listed() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        are_listed(&format!("zk://{}/{}", server.addr(), unique_name())).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn jobs_on_etcd_are_listed() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        are_listed(&format!("etcd://{}/{}", server.addr(), unique_name())).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn jobs_on_postgres_are_listed() {
+    limit(async {
+        let Some(url) = support::postgres_url(&unique_name()).await else { return };
+        are_listed(&url).await;
+    })
+    .await;
+}

@@ -1,0 +1,56 @@
+//! The cost of a job that runs once per tick, by the server's own counters.
+
+use std::convert::Infallible;
+use std::time::{Duration, UNIX_EPOCH};
+
+use zlock::job::{Outcome, RecurringJob, Tick};
+use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
+use zlock_testkit::{have_zookeeper, limit, report};
+
+async fn machine(meter: &Meter) -> RecurringJob {
+    connect(meter.hosts(), FOREVER).await.recurring_job("/app/job").unwrap()
+}
+
+async fn call(job: &RecurringJob, tick: u32) -> bool {
+    let tick = Tick::at(UNIX_EPOCH + Duration::from_secs(60) * (29_000_000 + tick));
+    match job.run(tick, async |_context| Ok::<_, Infallible>(())).await.unwrap() {
+        Outcome::Ran(Ok(())) => true,
+        Outcome::AlreadyRan(_) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_finds_the_tick_done_takes_one_request_and_the_one_that_runs_it_five() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let machines = [machine(&meter).await, machine(&meter).await];
+        // The first claims of the sessions, which create the record, the parents and the receipts.
+        for tick in 0..4 {
+            assert!(call(&machines[tick as usize % 2], tick).await);
+        }
+        let mut winners = Vec::new();
+        for tick in 4..24 {
+            // The same machine, and then another one at each tick.
+            let first = if tick < 14 { 0 } else { tick as usize % 2 };
+            let before = meter.counts().await;
+            assert!(call(&machines[first], tick).await);
+            let between = meter.counts().await;
+            assert!(!call(&machines[1 - first], tick).await);
+            assert!(!call(&machines[first], tick).await);
+            assert_eq!(cost(between, meter.counts().await), (2, 0), "two that find it done");
+            winners.push(cost(before, between));
+        }
+        report(format!("requests and writes of those that run it: {winners:?}"));
+        // Create, claim, and the end with the release.
+        assert!(winners.iter().all(|(_, writes)| *writes == 3), "{winners:?}");
+        // A client that finds itself alone leaves a watch once, which then saves it a request each time.
+        let more = winners.iter().filter(|(requests, _)| *requests > 5).count();
+        let requests: u64 = winners.iter().map(|(requests, _)| requests).sum();
+        assert!(more <= 1 && requests <= 5 * 20, "{winners:?}");
+    })
+    .await;
+}

@@ -22,7 +22,8 @@ async fn one_command_at_a_time_runs_on_a_machine() {
         let folder = folder();
         let (url, pid) = (url(folder.path()), folder.path().join("pid"));
         let script = format!("echo $$ > {}; exec sleep 1000", pid.display());
-        let mut holder = zlock(&["run", "--url", &url, "--shell", "jobs/backup", "--", &script]).spawn().unwrap();
+        let mut holder =
+            zlock(&["run", "--url", &url, "--shell", "jobs/backup", "--", &script]).spawn().unwrap();
         let command = number_in(&pid).await;
         assert_eq!(pid_of(&holder), command, "the process has become the command");
         let run = |options: &[&str], name: &str| {

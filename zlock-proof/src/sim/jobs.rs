@@ -2,7 +2,7 @@
 //!
 //! The oracle reads the record as text, and compares each change of it with the queue of the job's lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep};
 use zlock::job::{Clock, JobContext, Outcome, Tick};
 use zlock::{FencingToken, LockPath};
 
+use super::plan::JobPlan;
 use super::polls::cut;
-use super::random::Random;
+use super::record::Seen;
 use super::worker::Worker;
 use super::world::World;
 
@@ -31,31 +32,6 @@ fn folder() -> LockPath {
     LockPath::new("/app").expect("a path")
 }
 
-/// The parameters of a run with a job.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JobPlan {
-    period: Duration,
-    attempts: u32,
-    /// How many milliseconds a clock may be ahead of another one.
-    skew: u64,
-    /// `true` if the clock of the first process is a year ahead.
-    ahead: bool,
-}
-
-impl JobPlan {
-    /// A part of the seeds has a job. The others are as they would be without jobs.
-    pub(crate) fn of(seed: u64, clients: usize, calm: bool) -> Option<Self> {
-        let mut random = Random::of(seed, 4);
-        random.once_in(8).then(|| JobPlan {
-            period: Duration::from_millis(random.pick(&[300, 1000, 3000])),
-            attempts: random.pick(&[1, 1, 2, 3]),
-            skew: random.pick(&[0, 500, 5000]),
-            // With faults, the others may not run for three periods, and the clock is believed.
-            ahead: calm && clients > 2 && random.once_in(2),
-        })
-    }
-}
-
 /// The clock of a machine.
 #[derive(Debug)]
 struct Skewed {
@@ -66,43 +42,6 @@ struct Skewed {
 impl Clock for Skewed {
     fn now(&self) -> SystemTime {
         UNIX_EPOCH + BEGINNING + self.began.elapsed() + self.ahead
-    }
-}
-
-/// What is known of the job.
-#[derive(Debug, Default)]
-pub(crate) struct Jobs {
-    /// The attempts that began, by tick.
-    begun: BTreeMap<Tick, u32>,
-    /// The ticks that the record has shown as done.
-    done: BTreeSet<Tick>,
-    /// The attempts under way, by fencing token, and their clients.
-    running: BTreeMap<FencingToken, (usize, JobContext)>,
-    highest: Option<FencingToken>,
-    /// The record and the numbers of the nodes in the queue, right before the last request.
-    record: Option<Seen>,
-    queue: BTreeSet<u64>,
-}
-
-/// A record, without what may be noted in it by others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    tick: Tick,
-    state: String,
-    attempt: u32,
-    token: u64,
-}
-
-impl Seen {
-    fn of(data: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(data).ok()?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        Some(Seen {
-            tick: field("tick")?.parse().ok()?,
-            state: field("state")?.to_owned(),
-            attempt: field("attempt")?.parse().ok()?,
-            token: field("token")?.parse().ok()?,
-        })
     }
 }
 

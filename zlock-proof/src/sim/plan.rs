@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::jobs::JobPlan;
 use super::random::Random;
 use super::usage::{Locks, Usage};
 
@@ -114,5 +113,30 @@ impl Plan {
         plan.latency = unless_calm(random.pick(&[0, 0, 4]));
         plan.job = JobPlan::of(seed, plan.clients, calm);
         plan
+    }
+}
+
+/// The parameters of a run with a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobPlan {
+    pub(crate) period: Duration,
+    pub(crate) attempts: u32,
+    /// How many milliseconds a clock may be ahead of another one.
+    pub(crate) skew: u64,
+    /// `true` if the clock of the first process is a year ahead.
+    pub(crate) ahead: bool,
+}
+
+impl JobPlan {
+    /// A part of the seeds has a job. The others are as they would be without jobs.
+    pub(crate) fn of(seed: u64, clients: usize, calm: bool) -> Option<Self> {
+        let mut random = Random::of(seed, 4);
+        random.once_in(8).then(|| JobPlan {
+            period: Duration::from_millis(random.pick(&[300, 1000, 3000])),
+            attempts: random.pick(&[1, 1, 2, 3]),
+            skew: random.pick(&[0, 500, 5000]),
+            // With faults, the others may not run for three periods, and the clock is believed.
+            ahead: calm && clients > 2 && random.once_in(2),
+        })
     }
 }

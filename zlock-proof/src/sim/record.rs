@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
-use zlock::{FencingToken, LockContext};
+use zlock::job::{JobContext, Tick};
+use zlock::{FencingToken, LeaderView, LockContext};
 
 use crate::kind::Kind;
 
@@ -85,3 +86,53 @@ pub(crate) enum Due {
 /// The due events, and since when each depends on these clients.
 #[derive(Debug, Default)]
 pub(crate) struct Late(pub(crate) BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);
+
+/// What clients share beside locks: a counter, values that holders write, and views of an election.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The results of all additions of 1 that were reported.
+    pub(crate) sums: BTreeSet<i64>,
+    /// The number of additions that may have taken effect, or not.
+    pub(crate) unknown: i64,
+    /// The latest value that a holder of each path wrote.
+    pub(crate) fenced: BTreeMap<usize, Vec<u8>>,
+    /// The latest view of each process's observer.
+    pub(crate) views: BTreeMap<u64, LeaderView>,
+}
+
+/// What is known of the job.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    /// The attempts that began, by tick.
+    pub(crate) begun: BTreeMap<Tick, u32>,
+    /// The ticks that the record has shown as done.
+    pub(crate) done: BTreeSet<Tick>,
+    /// The attempts under way, by fencing token, and their clients.
+    pub(crate) running: BTreeMap<FencingToken, (usize, JobContext)>,
+    pub(crate) highest: Option<FencingToken>,
+    /// The record and the numbers of the nodes in the queue, right before the last request.
+    pub(crate) record: Option<Seen>,
+    pub(crate) queue: BTreeSet<u64>,
+}
+
+/// A record, without what may be noted in it by others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) tick: Tick,
+    pub(crate) state: String,
+    pub(crate) attempt: u32,
+    pub(crate) token: u64,
+}
+
+impl Seen {
+    pub(crate) fn of(data: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(data).ok()?;
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        Some(Seen {
+            tick: field("tick")?.parse().ok()?,
+            state: field("state")?.to_owned(),
+            attempt: field("attempt")?.parse().ok()?,
+            token: field("token")?.parse().ok()?,
+        })
+    }
+}

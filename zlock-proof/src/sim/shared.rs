@@ -1,6 +1,5 @@
 //! What clients share beside locks: an election that others observe, a counter, and values that holders write.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -17,19 +16,6 @@ use crate::locks::Holding;
 const PARENT: &str = "/app";
 /// The name of the counter.
 const COUNT: &str = "count";
-
-/// What the oracle remembers of it.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// The results of all additions of 1 that were reported.
-    sums: BTreeSet<i64>,
-    /// The number of additions that may have taken effect, or not.
-    unknown: i64,
-    /// The latest value that a holder of each path wrote.
-    fenced: BTreeMap<usize, Vec<u8>>,
-    /// The latest view of each process's observer.
-    views: BTreeMap<u64, LeaderView>,
-}
 
 fn parent() -> LockPath {
     LockPath::new(PARENT).expect("a path")

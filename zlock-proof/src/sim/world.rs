@@ -10,10 +10,8 @@ use tokio::time::Instant;
 use zlock::mem::{MemLink, MemServer};
 use zlock::{LockPath, SessionId};
 
-use super::jobs::Jobs;
 use super::plan::Plan;
-use super::record::{Firsts, Holds, Late};
-use super::shared::Shared;
+use super::record::{Firsts, Holds, Jobs, Late, Shared};
 use crate::locks::{Holding, Wanted};
 
 /// More requests than all clients together need at one moment.

@@ -114,8 +114,9 @@ fn newer(metadata: &str, ours: &str, is_used: impl Fn(&str) -> bool) -> Vec<Stri
     newer
 }
 
-fn numbers(version: &str) -> Vec<u32> {
-    version.split('.').filter_map(|part| part.parse().ok()).collect()
+fn numbers(version: &str) -> [u32; 3] {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    std::array::from_fn(|_| parts.next().unwrap_or(0))
 }
 
 /// Builds everything that a release consists of, and tries it.
@@ -233,7 +234,8 @@ mod tests {
                 "{{\"name\":\"{name}\",\"version\":\"1.2.3\",\"dependencies\":[{{\"name\":\"x\",\"source\":null}}],\"rust_version\":\"{needs}\"}}"
             )
         };
-        let metadata = [package("old", "1.85"), package("new", "1.90.1"), package("unused", "1.95")].concat();
+        let metadata =
+            [package("old", "1.88.0"), package("new", "1.90.1"), package("unused", "1.95")].concat();
         let found = newer(&metadata, "1.88", |package| package != "unused v1.2.3");
         assert_eq!(found, ["new v1.2.3 needs Rust 1.90.1, and zlock promises 1.88"]);
     }

@@ -262,11 +262,11 @@ impl JobRun {
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let job = client.recurring_job("/jobs/report")?;
-    /// let outcome = job.run("2025-11-24T21:00:00Z".parse()?, |run| {
+    /// let _outcome = job.run("2025-11-24T21:00:00Z".parse()?, |run| {
     ///     for _step in 0..3 {
     ///         run.check()?; // an error if the lock is lost
     ///     }
-    ///     zlock::Result::Ok(())
+    ///     Ok::<_, zlock::Error>(())
     /// })?;
     /// # client.close()?;
     /// # Ok(())

@@ -329,6 +329,8 @@ impl LeaderContext {
                 Err(error) => {
                     if error.kind() == ErrorKind::NodeDeleted {
                         hold.removed();
+                        // It went with its session, if that has ended.
+                        self.check()?;
                     }
                     return Err(error);
                 }

@@ -16,7 +16,7 @@ pub const HOUR: Duration = Duration::from_secs(3600);
 pub const SHORT: Duration = Duration::from_secs(3);
 
 /// Its first label is too long for a name, so that no name server is asked: its answer may take longer than a test.
-pub const NO_NAME: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2181";
+pub const NO_NAME: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2181";
 
 /// Checks the kind of the error of a connect that was refused.
 pub fn refused<B: std::fmt::Debug>(connected: Result<B>) -> Error {

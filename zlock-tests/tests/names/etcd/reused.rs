@@ -231,7 +231,7 @@ async fn a_watch_is_on_one_node_and_not_on_its_name() {
     .await;
 }
 
-/// An operator overwrites a node's value. The node still belongs to its owner.
+/// An operator overwrites a node's value. The node still belongs to its owner, and excludes all others.
 #[tokio::test]
 async fn an_overwritten_value_is_the_same_node() {
     limit(async {
@@ -247,7 +247,7 @@ async fn an_overwritten_value_is_the_same_node() {
         }
         let (ours, theirs) = (a.children(&path).await.unwrap(), b.children(&path).await.unwrap());
         for (place, Created { node, deletion, .. }) in [&first, &second].into_iter().enumerate() {
-            assert_eq!((&ours[place].id, ours[place].label), (&node.id, Label::Lock));
+            assert_eq!((&ours[place].id, ours[place].label), (&node.id, Label::Candidate));
             assert_eq!((&theirs[place].name, theirs[place].sequence), (&node.name, node.sequence));
             assert!(!deletion.is_deleted());
         }

@@ -116,7 +116,7 @@ mod tests {
     fn eighty_columns_are_enough() {
         let rows = shown(80, &State::default());
         assert_eq!(rows[0], "zlock top  1 locks, by waiters");
-        assert_eq!(rows[1], "HOLD  WAIT  LONGEST  LOCK                               HOLDER");
+        assert_eq!(rows[1], "HOLD  WAIT  LONGEST  LOCK                                HOLDER");
         assert!(rows[2].starts_with("1     12    7s       /jobs/a-name-that"), "{rows:?}");
         assert!(rows[2].ends_with("web1 pid 7"), "{rows:?}");
         assert_eq!(rows[4], "Enter queue  s sort  / filter  r ask to release  q quit");

@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(one.get_target_session_attrs(), TargetSessionAttrs::Any);
             assert_eq!(one.get_ssl_mode(), SslMode::Disable);
         }
-        let one_port = PostgresOptions::from_url("postgres://?host=h1,h2&port=6").unwrap();
+        let one_port = PostgresOptions::from_url("postgres://?hostaddr=10.0.0.1,10.0.0.2&port=6").unwrap();
         assert_eq!(one_port.server_config(1).await.unwrap().get_ports(), [6]);
     }
 

@@ -66,7 +66,7 @@ impl Create<'_> {
         let link = shared.sessions.run_until_ended(session, until, shared.pool.get()).await??;
         let (id, ttl, is_sync) = (session_id(session), shared.options.ttl_millis(), shared.is_sync());
         // Only the nodes that the decision needs.
-        let is_whole = !matches!(self.label, Label::Lock | Label::Write | Label::Candidate);
+        let is_whole = !self.label.is_exclusive();
         let hint = live.hints.get(&operation.path);
         // At rest, the session is renewed with the create. That proves until when it lives.
         let renews = shared.sessions.session().deadline.is_none();

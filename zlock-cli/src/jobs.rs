@@ -121,7 +121,7 @@ impl Job {
             "next": time(run.next),
             "period_seconds": run.period.map(|period| period.as_secs_f64()),
             "overdue": self.is_overdue(now()),
-            "doubted": time(run.doubted),
+            "doubted": run.doubted.iter().map(Tick::to_string).collect::<Vec<_>>(),
         })
     }
 }

@@ -155,7 +155,7 @@ async fn on_postgres_a_candidate_leads_again_after_each_loss() {
 #[tokio::test]
 async fn the_end_of_the_command_is_the_end() {
     limit(async {
-        for (script, code) in [("exit 0", 0), ("exit 7", 7)] {
+        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 123", 123)] {
             let mut lead = zlock(&["lead", "--url", "mem://test", "--shell", "app/leader", "--", script]);
             assert_eq!(outcome(&mut lead).await, (code, String::new(), String::new()));
         }

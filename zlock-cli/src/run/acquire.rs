@@ -89,14 +89,19 @@ impl Held {
 }
 
 /// Acquires the lock, and claims the tick or the key if the command line names one. Or joins a group.
-pub(super) async fn hold(args: &Run, client: &Client, since: Instant) -> Result<Held, Failure> {
+pub(super) async fn hold(
+    args: &Run,
+    client: &Client,
+    since: Instant,
+    tick: Option<Tick>,
+) -> Result<Held, Failure> {
     if let Some(membership) = &args.membership {
         return join(args, membership, client).await;
     }
-    match (args.tick, &args.once) {
-        (Some(period), _) => {
+    match (args.tick.zip(tick), &args.once) {
+        (Some((period, tick)), _) => {
             let job = client.recurring_job(&args.name)?.period(period);
-            claim(args, job, Tick::nearest(SystemClock.now(), period)?).await
+            claim(args, job, tick).await
         }
         (None, Some(key)) => {
             // Not below the lock of the same name.
@@ -105,6 +110,20 @@ pub(super) async fn hold(args: &Run, client: &Client, since: Instant) -> Result<
         }
         (None, None) => acquire(args, client, since).await,
     }
+}
+
+/// Returns the tick that is nearest to now. Warns if another one is nearly as near, which other machines' clocks may name.
+pub(super) fn nearest(period: Duration, log: &mut Log) -> Result<Tick, Failure> {
+    let now = SystemClock.now();
+    let tick = Tick::nearest(now, period)?;
+    let distance = now.duration_since(tick.time()).unwrap_or_else(|early| early.duration());
+    if distance > period * 2 / 5 {
+        log.say(format!(
+            "--tick: the nearest tick, {tick}, is {distance:.0?} away, and the next one hardly further: another machine may \
+             name that. Start the command near the ticks, which are the multiples of {period:?} since 1970, in UTC"
+        ));
+    }
+    Ok(tick)
 }
 
 /// Joins the group once the ID is free.

@@ -34,29 +34,38 @@ pub(super) struct Front {
     vigil: Option<Vigil>,
     /// The exit code, once no command runs.
     done: Option<u8>,
+    is_lost: bool,
+}
+
+/// How a run has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) code: u8,
+    /// `true` if the lock was lost. The command itself may exit with the code for that.
+    pub(super) is_lost: bool,
 }
 
 impl Front {
-    /// Waits for the keeper to end and returns the exit code. `inherited` lists the children other than the keeper.
+    /// Waits for the keeper to end. `inherited` lists the children other than the keeper.
     pub(super) fn run(
         link: UnixStream,
         keeper: Pid,
         inherited: Vec<Pid>,
         terminal: Option<Arc<Terminal>>,
-    ) -> Result<u8, Failure> {
+    ) -> Result<Ended, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         // If any of this fails, the link closes, and the keeper ends.
         runtime.map_err(cannot_watch)?.block_on(async {
             group::adopt_orphans();
             let signals = signals::forwarded().map_err(cannot_watch)?;
             let link = Link::new(link).map_err(cannot_watch)?;
-            let front =
-                Front { link, keeper, inherited, terminal, signals, group: None, vigil: None, done: None };
+            let (group, vigil, done, is_lost) = (None, None, None, false);
+            let front = Front { link, keeper, inherited, terminal, signals, group, vigil, done, is_lost };
             front.watch().await
         })
     }
 
-    async fn watch(mut self) -> Result<u8, Failure> {
+    async fn watch(mut self) -> Result<Ended, Failure> {
         let alarm = Alarm::new().map_err(cannot_watch)?;
         let mut children = signal(SignalKind::child()).map_err(cannot_watch)?;
         // From now on, this process forwards signals and can kill the command.
@@ -93,6 +102,7 @@ impl Front {
             }
             Message::Stopped(signal) => self.stop(signal),
             Message::Done(code) => self.done = Some(code),
+            Message::Lost => self.is_lost = true,
             Message::Signal(_) | Message::Ask => {}
         }
     }
@@ -147,22 +157,22 @@ impl Front {
         }
     }
 
-    async fn keeper_has_ended(self) -> Result<u8, Failure> {
+    async fn keeper_has_ended(self) -> Result<Ended, Failure> {
         if let Some(code) = self.done {
             self.end();
-            return Ok(code);
+            return Ok(Ended { code, is_lost: self.is_lost });
         }
         // The kernel kills the command itself, unless it has changed its user.
         self.kill().await;
         Err(Failure::failed("the process that held the lock died; the command was killed"))
     }
 
-    async fn keeper_stands_still(self) -> Result<u8, Failure> {
+    async fn keeper_stands_still(self) -> Result<Ended, Failure> {
         if let Some(code) = self.done {
             // The command's process ID may be reused by now, so it is not signalled. The store ends the session.
             self.kill_keeper();
             self.end();
-            return Ok(code);
+            return Ok(Ended { code, is_lost: self.is_lost });
         }
         let why = silence(group::is_stopped(self.keeper), load());
         self.kill().await;
@@ -268,6 +278,7 @@ mod tests {
             group: None,
             vigil: None,
             done: None,
+            is_lost: false,
         };
         for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGTSTP, libc::SIGCONT] {
             front.forward(signal);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use zlock::job::{JobRun, Tick};
 use zlock::{Close, Guard, Membership, Release};
 
-use super::acquire::{Held, connect, hold};
+use super::acquire::{Held, connect, hold, nearest};
 use super::child::Start;
 use super::clock::Boot;
 use super::grace::Grace;
@@ -88,6 +88,8 @@ impl Keeper {
 
     async fn keep_lock(&self, link: &mut Link, log: &mut Log) -> Result<u8, Failure> {
         let began = Instant::now();
+        // Not later: connecting may take long.
+        let tick = self.args.tick.map(|period| nearest(period, log)).transpose()?;
         // A command must not run before the front can forward signals to it and kill it.
         if link.receive().await.is_none() {
             return Ok(exit::FAILED);
@@ -109,7 +111,7 @@ impl Keeper {
                 let held = tokio::select! {
                     biased;
                     code = interrupted(link) => Err(Failure::new(code, "")),
-                    held = hold(&self.args, &client, began) => held,
+                    held = hold(&self.args, &client, began, tick) => held,
                 };
                 match held {
                     Err(failure) => (Err(failure), false),
@@ -160,6 +162,9 @@ impl Keeper {
             Err(failure) => Err(failure),
         };
         link.send(Message::Done(code(&done)));
+        if done.as_ref().is_err_and(|failure| failure.code == exit::LOST) {
+            link.send(Message::Lost);
+        }
         // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
         group::reap(&[]);
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
@@ -243,10 +248,7 @@ async fn interrupted(link: &mut Link) -> u8 {
 /// Records whether the command has succeeded, and releases the lock in the same transaction. Also returns `true` if the node is
 /// gone.
 async fn end(run: JobRun, done: Result<u8, Failure>, log: &mut Log) -> (Result<u8, Failure>, bool) {
-    let path = run.path().clone();
-    if !run.is_held() {
-        return (done, true);
-    }
+    let (path, was_held) = (run.path().clone(), run.is_held());
     let ended = if matches!(done, Ok(exit::SUCCESS)) { run.done().await } else { run.failed().await };
     match ended {
         Ok(()) => {
@@ -255,13 +257,16 @@ async fn end(run: JobRun, done: Result<u8, Failure>, log: &mut Log) -> (Result<u
         }
         Err(error) => {
             let failure = format!("{path}: the command has ended, but that is not recorded: {error}");
-            match done {
-                Ok(exit::SUCCESS) => (Err(Failure::failed(failure)), false),
+            let done = match done {
+                Ok(exit::SUCCESS) => Err(Failure::failed(failure)),
+                // What ended the command is the message.
+                Err(_) if !was_held => done,
                 _ => {
                     log.say(failure);
-                    (done, false)
+                    done
                 }
-            }
+            };
+            (done, !was_held)
         }
     }
 }

@@ -24,6 +24,8 @@ pub(super) enum Message {
     Stopped(i32),
     /// From the keeper: the exit code. No command is running or will be started; only the release of the lock remains.
     Done(u8),
+    /// From the keeper: the lock was lost, and the command was stopped.
+    Lost,
 }
 
 /// The length of a message in bytes: its kind and a number.
@@ -38,6 +40,7 @@ impl Message {
             Message::Deadline(nanos) => (4, nanos),
             Message::Stopped(signal) => (5, u64::from(signal.unsigned_abs())),
             Message::Done(code) => (6, u64::from(code)),
+            Message::Lost => (7, 0),
         };
         let mut bytes = [kind; LEN];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -54,6 +57,7 @@ impl Message {
             4 => Message::Deadline(number),
             5 => Message::Stopped(small.ok()?),
             6 => Message::Done(u8::try_from(number).ok()?),
+            7 => Message::Lost,
             _ => return None,
         })
     }
@@ -126,6 +130,7 @@ mod tests {
             Message::Deadline(u64::MAX),
             Message::Stopped(20),
             Message::Done(255),
+            Message::Lost,
         ];
         messages.iter().for_each(|message| front.send(*message));
         for message in messages {

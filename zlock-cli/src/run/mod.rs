@@ -83,12 +83,12 @@ fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
             let mut ignored = ignored;
             ignored.extend(signals::ignore_terminal());
             match Front::run(front_end, keeper, inherited, terminal) {
-                Ok(exit::LOST) if begins_again => Err(again(&ignored)),
+                Ok(ended) if ended.is_lost && begins_again => Err(again(&ignored)),
                 Err(failure) if begins_again && failure.code == exit::LOST => {
                     failure.report();
                     Err(again(&ignored))
                 }
-                done => done.map(ExitCode::from),
+                done => done.map(|ended| ExitCode::from(ended.code)),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The state of a client's shutdown, and the conditions that it waits for.
+//! The state of a client's shutdown, the conditions that it waits for, and who waits for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,6 +8,7 @@ use zlock_core::{Flag, Signal};
 #[derive(Debug, Default)]
 pub(crate) struct ShutdownState {
     begun: Flag,
+    closed: Flag,
     releasing: AtomicUsize,
     /// Notified when a hold or a release ends.
     ended: Signal,
@@ -26,6 +27,16 @@ impl ShutdownState {
     /// Waits until the shutdown begins.
     pub(crate) async fn begun(&self) {
         self.begun.raised().await;
+    }
+
+    /// Tells those who wait for nothing at the store that the client is closed.
+    pub(crate) fn close(&self) {
+        self.closed.raise();
+    }
+
+    /// Waits until the client is closed.
+    pub(crate) async fn closed(&self) {
+        self.closed.raised().await;
     }
 
     /// Waits until `is_idle` returns `true` and no release is in flight. Checks again whenever a hold or a release ends.

@@ -245,7 +245,8 @@ impl Guard {
     }
 
     /// Writes a value under the lock, and releases the lock in the same transaction. If other guards of the hold exist, the lock
-    /// stays held. If the write fails, the background releases the lock.
+    /// stays held. While the session lives, a write without an answer is repeated. If the write fails, the background releases the
+    /// lock.
     ///
     /// # Errors
     /// The loss of the lock, also if another client has written the value; those of [`write_value`](Values::write_value).

@@ -33,39 +33,59 @@ pub(crate) fn decide(record: Option<&Run>, tick: Tick, attempts: u32) -> Decisio
 /// How many periods may lie between two ticks before a machine's clock is doubted: 1,000 ticks were missed, and the next one is due.
 const MOST_PERIODS: u32 = 1002;
 
+/// How long may always lie between two ticks: a job that runs each minute of working hours pauses over a long weekend.
+const SHORTEST: Duration = Duration::from_secs(4 * 86_400);
+
 /// How long may lie between two ticks, however long the period is, unless it is longer.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
-/// How many periods a note has to stand. Each of the two ticks may be named half a period early or late, so at least two periods are
-/// over, in which each other machine asks at least once.
+/// How many periods the first note has to stand. Each of the two ticks may be named half a period early or late, so at least two
+/// periods are over, in which each other machine asks at least once.
 const STANDS: u32 = 3;
+
+/// How many periods more each further note has to stand. Meanwhile a machine with an earlier clock has run the job, if there is one.
+const STANDS_MORE: u32 = 4;
+
+/// The most notes that are kept.
+const MOST_NOTES: usize = 4;
 
 /// A look at a clock that may be far ahead of the others: a machine asks for a tick that is much later than the last one.
 ///
 /// Either nobody ran the job for that long, or this clock is wrong. The machine cannot know, so it notes its time in the record and
-/// runs nothing. Machines that run the job replace the note with their next tick. If the note still stands after [`STANDS`] periods,
-/// nobody else runs the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// runs nothing. Machines that run the job replace all notes with their next tick. If the note still stands after [`STANDS`]
+/// periods, nobody else runs the job.
+///
+/// Several clocks may be far ahead of the record and of each other. Each has a note of its own, so that none removes the other's,
+/// and the earliest one runs the job first. It is the one that is least likely to be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// The tick is not too late, or the note has stood for long enough.
     Cleared,
-    /// The time is not noted yet.
-    New,
+    /// The time is not noted yet: these are to be the notes.
+    New(Vec<Tick>),
     /// The time is noted.
     Noted,
 }
 
 /// Decides whether to doubt a machine that asks for a tick at this time, for a job with this period.
 pub(crate) fn doubt(record: Option<&Run>, time: Tick, period: Duration) -> Doubt {
-    let too_far = LONGEST.min(period * MOST_PERIODS).max(2 * period);
-    let is_too_far = |after: Tick| time.after(after) > too_far;
-    let Some(run) = record.filter(|run| is_too_far(run.tick)) else { return Doubt::Cleared };
-    match run.doubted {
-        Some(noted) if noted > time || is_too_far(noted) => Doubt::New,
-        Some(noted) if time.after(noted) < STANDS * period => Doubt::Noted,
-        Some(_) => Doubt::Cleared,
-        None => Doubt::New,
+    let usual = period.saturating_mul(MOST_PERIODS).max(SHORTEST);
+    let too_far = LONGEST.min(usual).max(period.saturating_mul(2));
+    let Some(run) = record.filter(|run| time.after(run.tick) > too_far) else { return Doubt::Cleared };
+    let is_near = |noted: &Tick| time.after(*noted) <= too_far && noted.after(time) <= too_far;
+    let near = run.doubted.iter().zip(1..).find(|(noted, _)| is_near(noted));
+    if let Some((noted, number)) = near
+        && *noted <= time
+    {
+        let stands = STANDS + STANDS_MORE * (number - 1);
+        let is_new = time.after(*noted) < period.saturating_mul(stands);
+        return if is_new { Doubt::Noted } else { Doubt::Cleared };
     }
+    let mut notes: Vec<_> =
+        run.doubted.iter().copied().filter(|noted| !is_near(noted)).chain([time]).collect();
+    notes.sort_unstable();
+    notes.truncate(MOST_NOTES);
+    Doubt::New(notes)
 }
 
 #[cfg(test)]
@@ -76,38 +96,70 @@ mod tests {
     use super::RunState::*;
     use super::*;
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at(hours: u64) -> Tick {
+        Tick::from_millis(hours * 3_600_000)
+    }
+
+    /// A run at hour 1000, with notes.
+    fn doubted(notes: &[u64]) -> Run {
+        let run = Run::claim(None, at(1000), 1, FencingToken::new(1), "", at(1000));
+        run.doubts(notes.iter().copied().map(at).collect())
+    }
+
+    fn new(notes: &[u64]) -> Doubt {
+        Doubt::New(notes.iter().copied().map(at).collect())
+    }
+
     #[test]
     fn a_clock_that_is_far_ahead_is_doubted_until_its_note_has_stood_for_three_periods() {
         use super::Doubt::*;
 
-        let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
-        let at = |hours: u64| Tick::from_millis(hours * 3_600_000);
-        let run = |noted: Option<u64>| {
-            let run = Run::claim(None, at(1000), 1, FencingToken::new(1), "", at(1000));
-            noted.map_or(run.clone(), |noted| run.doubts(at(noted)))
-        };
-        assert_eq!(doubt(None, at(u64::MAX / 10_000_000), hour), Cleared);
-        for (noted, time, period, expected) in [
-            (None, 1, hour, Cleared),
-            (None, 1001, hour, Cleared),
-            (None, 1720, hour, Cleared),
-            (None, 1721, hour, New),
-            (None, 1720, day, Cleared),
-            (None, 1721, day, New),
-            (None, 1017, hour / 60, New),
-            (None, 1721, 20 * day, Cleared),
-            (None, 1961, 20 * day, New),
-            (Some(1721), 1721, hour, Noted),
-            (Some(1721), 1722, hour, Noted),
-            (Some(1721), 1723, hour, Noted),
-            (Some(1721), 1724, hour, Cleared),
-            (Some(1721), 2441, hour, Cleared),
-            // Notes of clocks that are further ahead, and of clocks that this one is far ahead of.
-            (Some(1722), 1721, hour, New),
-            (Some(1721), 2442, hour, New),
+        let day = 24 * HOUR;
+        assert_eq!(doubt(None, at(u64::MAX / 10_000_000), HOUR), Cleared);
+        for (time, period, is_doubted) in [
+            (1, HOUR, false),
+            (1001, HOUR, false),
+            (1720, HOUR, false),
+            (1721, HOUR, true),
+            (1720, day, false),
+            (1721, day, true),
+            (1096, HOUR / 60, false),
+            (1097, HOUR / 60, true),
+            (1721, 20 * day, false),
+            (1961, 20 * day, true),
+            (1_000_000_000, Duration::MAX, false),
         ] {
-            let doubts = doubt(Some(&run(noted)), at(time), period);
-            assert_eq!(doubts, expected, "{noted:?} {time} {period:?}");
+            let expected = if is_doubted { new(&[time]) } else { Cleared };
+            assert_eq!(doubt(Some(&doubted(&[])), at(time), period), expected, "{time} {period:?}");
+        }
+        for (time, expected) in
+            [(1721, Noted), (1722, Noted), (1723, Noted), (1724, Cleared), (2441, Cleared)]
+        {
+            assert_eq!(doubt(Some(&doubted(&[1721])), at(time), HOUR), expected, "{time}");
+        }
+    }
+
+    /// Notes of clocks that are further ahead, and of clocks that this one is far ahead of.
+    #[test]
+    fn clocks_that_are_far_apart_have_notes_of_their_own() {
+        use super::Doubt::*;
+
+        for (notes, time, expected) in [
+            (&[1722][..], 1721, new(&[1721])),
+            (&[9000], 1721, new(&[1721, 9000])),
+            (&[1721], 2442, new(&[1721, 2442])),
+            (&[1721, 9000], 9001, Noted),
+            (&[1721, 9000], 9006, Noted),
+            (&[1721, 9000], 9007, Cleared),
+            (&[1721, 9000], 1723, Noted),
+            (&[1721, 9000], 1724, Cleared),
+            (&[1721, 9001], 9000, new(&[1721, 9000])),
+            (&[2000, 4000, 6000, 8000], 9999, new(&[2000, 4000, 6000, 8000])),
+            (&[2000, 4000, 6000, 8000], 5000, new(&[2000, 4000, 5000, 6000])),
+        ] {
+            assert_eq!(doubt(Some(&doubted(notes)), at(time), HOUR), expected, "{notes:?} {time}");
         }
     }
 

@@ -6,18 +6,20 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::Result;
+use zlock_core::{ErrorKind, Result};
 
+use crate::guard::Guard;
 use crate::job::job_run::JobRun;
 use crate::job::missed::due;
 use crate::job::outcome::{JobContext, Outcome};
 use crate::job::record::RunState;
-use crate::job::recurring::{Patience, RecurringJob};
+use crate::job::recurring::{Claimed, RecurringJob, Wanted};
 use crate::job::schedule::Schedule;
 use crate::job::tick::Tick;
+use crate::place::granted::{closed, lost_kind};
 
 /// How long the loop sleeps at most before it looks at the clock again, which may have been set.
-const LOOK: Duration = Duration::from_secs(60);
+pub(super) const LOOK: Duration = Duration::from_secs(60);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -29,14 +31,16 @@ impl RecurringJob {
     /// It reads the record once at the beginning, and sends no request between the ticks. At a tick it does what
     /// [`run`](Self::run) does, but waits for a run that is under way, so that it can run what that leaves: the tick, if its
     /// process dies and [`attempts`](Self::attempts) are left, or the next one. Ticks that were missed are run as
-    /// [`missed`](Self::missed) says.
+    /// [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
     ///
     /// An error of the closure is logged. While the store cannot be reached, the loop keeps trying, until the next tick is due.
     ///
     /// # Errors
-    /// Errors that trying again does not change, such as [`Closed`](zlock_core::ErrorKind::Closed),
-    /// [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), and
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for a value that is not the record of a job.
+    /// Errors that trying again does not change, such as [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), and
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for a value that is not the record of a job or a
+    /// [`period`](Self::period) that cannot be. When the client [shuts down](crate::Client::shutdown) or is closed,
+    /// [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) or [`Closed`](zlock_core::ErrorKind::Closed): between two runs at once,
+    /// and during a run when it has ended.
     ///
     /// # Cancel safety
     /// As for [`run`](Self::run).
@@ -89,14 +93,28 @@ impl RecurringJob {
                     return Ok(run.tick);
                 }
                 // It may be run again.
-                Ok(Some(run)) => return Ok(Tick::from_millis(run.tick.millis().saturating_sub(1))),
+                Ok(Some(run)) => return Ok(run.tick.before()),
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
-                    sleep(pause).await;
+                    self.sleep(pause).await?;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Sleeps, unless the client shuts down or is closed.
+    async fn sleep(&self, time: Duration) -> Result<()> {
+        let client = self.reports.client.inner();
+        tokio::select! {
+            biased;
+            () = client.shutdown.begun() => Err(self.error(ErrorKind::ShuttingDown)),
+            () = client.shutdown.closed() => Err(self.error(ErrorKind::Closed)),
+            () = sleep(time) => match closed(client.session.current()) {
+                Some(status) => Err(self.error(lost_kind(status))),
+                None => Ok(()),
+            },
         }
     }
 }
@@ -118,13 +136,15 @@ pub(crate) struct Ticks<S> {
 #[derive(Clone, Copy, Debug)]
 struct Current {
     tick: Tick,
+    /// The tick with which attempts at this one end: the first one that was not due yet when they began.
+    until: Option<Tick>,
     /// How long to wait before the next attempt.
     pause: Duration,
 }
 
 impl<S: Schedule> Ticks<S> {
     pub(crate) async fn new(job: &RecurringJob, schedule: S) -> Result<Self> {
-        let job = job.with_period_of(&schedule);
+        let job = job.with_period_of(&schedule)?;
         let after = job.first().await?;
         // What was missed is due at once.
         let due = VecDeque::new();
@@ -141,10 +161,11 @@ impl<S: Schedule> Ticks<S> {
                     return Ok(Some(run));
                 }
             } else if let Some(tick) = self.due.pop_front() {
-                self.current = Some(Current { tick, pause: FIRST_PAUSE });
+                let until = self.schedule.next(tick.max(self.now()));
+                self.current = Some(Current { tick, until, pause: FIRST_PAUSE });
             } else {
                 let Some(next) = self.schedule.next(self.after) else { return Ok(None) };
-                self.sleep_until(next).await;
+                self.sleep_until(next).await?;
                 self.awaited = Some(next);
                 self.look();
             }
@@ -158,19 +179,16 @@ impl<S: Schedule> Ticks<S> {
         worked: Result<std::result::Result<(), E>>,
     ) -> Result<()> {
         let (path, tick) = (self.job.path().clone(), run.tick());
+        if let Ok(Err(error)) = &worked {
+            tracing::warn!(%path, %tick, %error, "a job has failed");
+        }
         match run.end_as(worked).await {
             Ok(Ok(())) => self.current = None,
-            Ok(Err(error)) => {
-                tracing::warn!(%path, %tick, %error, "a job has failed");
-                if self.job.attempts > 1 {
-                    self.pause().await;
-                } else {
-                    self.current = None;
-                }
-            }
+            Ok(Err(_)) if self.job.attempts > 1 => self.pause().await?,
+            Ok(Err(_)) => self.current = None,
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%path, %tick, %error, "a job was cancelled, or its end could not be recorded");
-                self.pause().await;
+                self.pause().await?;
             }
             Err(error) => return Err(error),
         }
@@ -192,9 +210,21 @@ impl<S: Schedule> Ticks<S> {
     }
 
     /// Claims the tick, unless it has run or has no attempts left.
-    async fn claim(&mut self, Current { tick, .. }: Current) -> Result<Option<JobRun>> {
-        let claimed = self.job.claim(tick, self.schedule.next(tick), Patience::Wait).await;
-        let path = self.job.path();
+    async fn claim(&mut self, current: Current) -> Result<Option<JobRun>> {
+        let (tick, path) = (current.tick, self.job.path().clone());
+        let mut claimed = self.try_claim(tick, None).await;
+        let waits = match &claimed {
+            Ok(Err(Outcome::Running(run))) => run.tick < tick || run.attempt < self.job.attempts,
+            Ok(_) => false,
+            Err(error) => error.kind() == ErrorKind::Busy,
+        };
+        if waits {
+            let Some(later) = self.claim_later(tick).await.transpose() else {
+                self.current = None;
+                return Ok(None);
+            };
+            claimed = later;
+        }
         match claimed {
             Ok(Ok(run)) => return Ok(Some(run)),
             Ok(Err(Outcome::GaveUp(run))) => {
@@ -207,7 +237,7 @@ impl<S: Schedule> Ticks<S> {
             Ok(Err(_)) => {}
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%path, %tick, %error, "a job could not be run");
-                self.pause().await;
+                self.pause().await?;
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -216,24 +246,47 @@ impl<S: Schedule> Ticks<S> {
         Ok(None)
     }
 
-    /// Waits before the next attempt at the current tick, and gives it up if the next one is due by then.
-    async fn pause(&mut self) {
-        let Some(Current { tick, pause }) = self.current else { return };
-        sleep(pause).await;
-        let now = Tick::at(self.job.clock.now());
-        let is_over = self.schedule.next(tick).is_some_and(|next| next <= now);
-        self.current = (!is_over).then(|| Current { tick, pause: (pause * 2).min(LONGEST_PAUSE) });
+    async fn try_claim(&self, tick: Tick, guard: Option<Guard>) -> Result<Claimed> {
+        // The ticks are found by the clock, which may be ahead even if this one is not.
+        let (next, time) = (self.schedule.next(tick), tick.max(self.now()));
+        self.job.claim(Wanted { tick, next, time }, guard).await
+    }
+
+    /// Waits for the lock, and claims the tick. Returns `None` if it is not to be run any more, since the next one is due by now.
+    async fn claim_later(&mut self, tick: Tick) -> Result<Option<Claimed>> {
+        let guard = self.job.lock.acquire().await?;
+        (self.after, self.awaited) = (tick.before(), Some(tick));
+        self.look();
+        if self.due.front() == Some(&tick) {
+            self.due.pop_front();
+            return self.try_claim(tick, Some(guard)).await.map(Some);
+        }
+        guard.release_or_log().await;
+        Ok(None)
+    }
+
+    fn now(&self) -> Tick {
+        Tick::at(self.job.clock.now())
+    }
+
+    /// Waits before the next attempt at the current tick, and gives it up if another one has become due.
+    async fn pause(&mut self) -> Result<()> {
+        let Some(Current { tick, until, pause }) = self.current else { return Ok(()) };
+        self.job.sleep(pause).await?;
+        let is_over = until.is_some_and(|until| until <= self.now());
+        self.current = (!is_over).then(|| Current { tick, until, pause: (pause * 2).min(LONGEST_PAUSE) });
+        Ok(())
     }
 
     /// Sleeps until the clock shows this tick, or an earlier tick has become the next one, since the clock was set back.
-    async fn sleep_until(&self, next: Tick) {
+    async fn sleep_until(&self, next: Tick) -> Result<()> {
         loop {
             let now = self.job.clock.now();
-            let Ok(left) = next.time().duration_since(now) else { return };
+            let Ok(left) = next.time().duration_since(now) else { return Ok(()) };
             if left.is_zero() || self.schedule.next(Tick::at(now)).is_none_or(|earlier| earlier < next) {
-                return;
+                return Ok(());
             }
-            sleep(left.min(LOOK)).await;
+            self.job.sleep(left.min(LOOK)).await?;
         }
     }
 }

@@ -44,7 +44,8 @@ impl JobRun {
         self.run.attempt
     }
 
-    /// Writes that the run has ended, and releases the lock in the same transaction.
+    /// Writes that the run has ended, and releases the lock in the same transaction. While no server answers, tries again for as long
+    /// as the session lives.
     ///
     /// # Errors
     /// The loss of the lock; [`Error::is_lock_lost`](zlock_core::Error::is_lock_lost) is `true`. The record is that of a later

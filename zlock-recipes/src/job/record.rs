@@ -74,8 +74,9 @@ pub struct Run {
     pub since: Tick,
     /// The last tick whose run ended without an error.
     pub last_done: Option<Tick>,
-    /// The time of a machine that was refused since, because it is so much later than [`tick`](Self::tick): its clock may be wrong.
-    pub doubted: Option<Tick>,
+    /// The times of machines that were refused since, because they are so much later than [`tick`](Self::tick): their clocks may
+    /// be wrong. The earliest is the first.
+    pub doubted: Vec<Tick>,
     /// The next tick, if the process knew it. With a schedule, it is that of the schedule.
     pub next: Option<Tick>,
     /// The longest time between two ticks, if the process knew it.
@@ -104,7 +105,7 @@ impl Run {
             by,
             since,
             last_done,
-            doubted: None,
+            doubted: Vec::new(),
             next: None,
             period: None,
             other,
@@ -118,8 +119,8 @@ impl Run {
     }
 
     /// Returns the run with a note that a machine with this time was refused.
-    pub(crate) fn doubts(&self, time: Tick) -> Self {
-        Run { doubted: Some(time), ..self.clone() }
+    pub(crate) fn doubts(&self, notes: Vec<Tick>) -> Self {
+        Run { doubted: notes, ..self.clone() }
     }
 
     /// Parses the data of the value at `path`. Returns `None` for a value without data.
@@ -168,8 +169,10 @@ impl Run {
         let token = take("token").and_then(|token| parse_token(&token)).ok_or_else(|| missing("token"))?;
         let since = parsed(take("since")).ok_or_else(|| missing("since"))?;
         let last_done = take("done").map(|done| done.parse().map_err(|_| missing("done"))).transpose()?;
-        let mut time = |name| take(name).map(|time| time.parse().map_err(|_| missing(name))).transpose();
-        let (doubted, next) = (time("doubted")?, time("next")?);
+        let next = take("next").map(|next| next.parse().map_err(|_| missing("next"))).transpose()?;
+        let doubted = take("doubted").unwrap_or_default();
+        let doubted = doubted.split_whitespace().map(str::parse).collect::<Result<_>>();
+        let doubted = doubted.map_err(|_| missing("doubted"))?;
         let period =
             take("period").map(|time| parse_seconds(&time).ok_or_else(|| missing("period"))).transpose()?;
         let (by, fencing_token, other) = (take("by").unwrap_or_default(), token, fields);
@@ -199,10 +202,15 @@ impl Run {
             let _ = write!(text, ".{}", fencing_token.turn());
         }
         let _ = write!(text, "\nby: {by}\nsince: {since}\n");
-        for (name, time) in [("done", last_done), ("doubted", doubted), ("next", next)] {
-            if let Some(time) = time {
-                let _ = writeln!(text, "{name}: {time}");
-            }
+        if let Some(time) = last_done {
+            let _ = writeln!(text, "done: {time}");
+        }
+        if !doubted.is_empty() {
+            let notes: Vec<_> = doubted.iter().map(Tick::to_string).collect();
+            let _ = writeln!(text, "doubted: {}", notes.join(" "));
+        }
+        if let Some(time) = next {
+            let _ = writeln!(text, "next: {time}");
         }
         if let Some(period) = period {
             let _ = writeln!(text, "period: {}s", period.as_secs_f64());
@@ -246,10 +254,11 @@ mod tests {
         assert_eq!(done.last_done, Some(run.tick));
         assert!(done.to_data().contains("\ndone: 2026-11-24T21:00:00Z\n"));
         assert!(done.to_data().ends_with("\npriority: high: 7\n"));
-        let doubts = done.doubts(run.since);
-        assert!(doubts.to_data().contains("\ndoubted: 2026-11-24T21:00:01.500Z\nnext: "));
+        let doubts = done.doubts(vec![run.since, run.tick]);
+        let line = "\ndoubted: 2026-11-24T21:00:01.500Z 2026-11-24T21:00:00Z\nnext: ";
+        assert!(doubts.to_data().contains(line), "{}", doubts.to_data());
         assert_eq!(parse(&doubts.to_data()).unwrap().unwrap(), doubts);
-        assert_eq!(Run::claim(Some(&doubts), run.tick, 1, run.fencing_token, "", run.since).doubted, None);
+        assert_eq!(Run::claim(Some(&doubts), run.tick, 1, run.fencing_token, "", run.since).doubted, []);
         let failed = run.ended(RunState::Failed, run.since);
         assert_eq!(failed.last_done, run.last_done);
         let next = Run::claim(Some(&done), run.tick, 1, FencingToken::new(48), "c\nstate: done", run.since);

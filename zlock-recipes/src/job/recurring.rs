@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_core::{Error, ErrorKind, LockPath, Result, Value};
+use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result, Value};
 
 use crate::client::Client;
 use crate::guard::Guard;
@@ -18,8 +18,8 @@ use crate::job::missed::Missed;
 use crate::job::outcome::{JobContext, Outcome};
 use crate::job::record::{Run, RunState};
 use crate::job::reports::JobReports;
-use crate::job::schedule::Schedule;
-use crate::job::tick::Tick;
+use crate::job::schedule::{Schedule, longest_gap};
+use crate::job::tick::{Tick, check_period};
 use crate::locks::mutex::InterProcessMutex;
 use crate::value::{CompareAndSet, SharedValue};
 
@@ -98,7 +98,7 @@ impl Client {
 #[derive(Clone)]
 pub struct RecurringJob {
     record: SharedValue,
-    lock: InterProcessMutex,
+    pub(super) lock: InterProcessMutex,
     pub(super) attempts: u32,
     pub(super) missed: Missed,
     pub(super) deadline: Option<Duration>,
@@ -107,13 +107,17 @@ pub struct RecurringJob {
     pub(super) reports: JobReports,
 }
 
-/// What a call does about a run that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// Returns at once.
-    Return,
-    /// Waits until the holder has ended, so that it can run what the holder leaves.
-    Wait,
+/// A run that was claimed, or why there is none.
+pub(super) type Claimed = std::result::Result<JobRun, Outcome<Infallible>>;
+
+/// A tick that a process wants to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) tick: Tick,
+    /// The tick after it, if that is known.
+    pub(super) next: Option<Tick>,
+    /// The time that may be doubted: that of the tick, or that of the clock by which it was found.
+    pub(super) time: Tick,
 }
 
 /// Settings.
@@ -133,24 +137,25 @@ impl RecurringJob {
         self
     }
 
-    /// Sets how late [`every`](Self::every) may begin a tick that was missed. Those that are later are skipped. Defaults to no
-    /// limit.
+    /// Sets how late [`every`](Self::every) may begin a tick. Those that are later are skipped. A tick for which the loop has waited
+    /// may always be a minute late, since the loop looks at the clock that often. Defaults to no limit.
     #[must_use]
     pub fn starting_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Sets the longest time between two ticks of the job. Defaults to that of the schedule in [`every`](Self::every), and to a day in
-    /// other calls.
+    /// Sets the longest time between two ticks of the job, from a millisecond to 366 days. Defaults to that of the schedule in
+    /// [`every`](Self::every), and to a day in other calls. Another value is refused by the calls that use it.
     ///
     /// The record keeps the latest tick, so one that is a year ahead would end the job for a year. Two things are refused:
     ///
     /// - a tick that is further ahead of this machine's clock than this, with
     ///   [`InvalidArgument`](ErrorKind::InvalidArgument);
-    /// - a tick after more than 1,000 ticks, or 30 days, without any run, with [`Outcome::Doubted`]. Perhaps nobody ran the job for so
-    ///   long, or this machine's clock is ahead. The call notes its time in the record. If others run the job, their next
-    ///   tick removes the note. If the note still stands after three periods, nobody does, and the tick is run.
+    /// - a tick after more than 1,000 periods and four days, or after 30 days, without any run, with [`Outcome::Doubted`]. Perhaps
+    ///   nobody ran the job for so long, or this machine's clock is ahead. The call notes its time in the record. If others run
+    ///   the job, their next tick removes the note. If the note still stands after three periods, nobody does, and the tick is
+    ///   run. If several clocks are far apart, each has a note, and the later ones have to stand for longer.
     #[must_use]
     pub fn period(mut self, period: Duration) -> Self {
         self.period = Some(period);
@@ -217,7 +222,7 @@ impl RecurringJob {
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for a tick that is more than a [`period`](Self::period) ahead of this
-    ///   machine's clock, and for a value that is not the record of a job.
+    ///   machine's clock, for a period that cannot be, and for a value that is not the record of a job.
     /// - The loss of the lock, for which [`Error::is_lock_lost`] is `true`. The closure was cancelled, or ended when the lock was
     ///   lost already. The record says that the run has started.
     /// - Those of [`acquire`](crate::LockHandle::acquire) and [`SharedValue::compare_and_set`]. If the error is
@@ -276,7 +281,7 @@ impl RecurringJob {
     pub async fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
         self.check(tick)?;
         let next = self.period.map(|period| Tick::at(tick.time() + period));
-        self.claim(tick, next, Patience::Return).await
+        self.claim(Wanted { tick, next, time: tick }, None).await
     }
 
     fn period_or_day(&self) -> Duration {
@@ -284,19 +289,25 @@ impl RecurringJob {
     }
 
     /// Sets the period if none is set, to that of the schedule.
-    pub(super) fn with_period_of(&self, schedule: &dyn Schedule) -> Self {
-        let mut last = Tick::at(self.clock.now());
-        // A week of a job that runs each day, some months of one that runs each month.
-        let between = std::iter::from_fn(|| {
-            let next = schedule.next(last)?;
-            Some((std::mem::replace(&mut last, next), next))
-        });
-        let longest = between.skip(1).take(8).map(|(before, next)| next.after(before)).max();
-        RecurringJob { period: self.period.or(longest), ..self.clone() }
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if one is set that cannot be.
+    pub(super) fn with_period_of(&self, schedule: &dyn Schedule) -> Result<Self> {
+        let longest = longest_gap(schedule, Tick::at(self.clock.now()));
+        let period = self.checked_period()?.or(longest);
+        Ok(RecurringJob { period, ..self.clone() })
+    }
+
+    /// Refuses a period that is too short or too long.
+    fn checked_period(&self) -> Result<Option<Duration>> {
+        let checked = self.period.map(check_period).transpose();
+        checked.map_err(|error| error.with_path(self.path()))?;
+        Ok(self.period)
     }
 
     /// Refuses a tick that is too far ahead.
     fn check(&self, tick: Tick) -> Result<()> {
+        self.checked_period()?;
         let now = self.clock.now();
         if now.checked_add(self.period_or_day()).is_none_or(|latest| tick <= Tick::at(latest)) {
             return Ok(());
@@ -307,71 +318,39 @@ impl RecurringJob {
         Err(self.error(ErrorKind::InvalidArgument).with_message(message))
     }
 
-    /// Claims the tick, or returns why not. `next` is the tick after it, if that is known.
-    pub(super) async fn claim(
+    /// Claims the tick, or returns why not. Acquires the lock for that, unless the caller has it.
+    pub(super) async fn claim(&self, wanted: Wanted, guard: Option<Guard>) -> Result<Claimed> {
+        let seen = self.record.values("job")?.seen_value(self.record_path()).await?;
+        let (guard, seen) = match guard {
+            Some(guard) => (guard, seen),
+            None => match self.enter(wanted, seen).await? {
+                Ok(entered) => entered,
+                Err(outcome) => return Ok(Err(outcome)),
+            },
+        };
+        self.claim_under(guard, wanted, seen).await
+    }
+
+    /// Acquires the lock if the record says that the tick may be claimed. Returns it with the record as it was seen before.
+    async fn enter(
         &self,
-        tick: Tick,
-        next: Option<Tick>,
-        patience: Patience,
-    ) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
-        let mut seen = self.record.values("job")?.seen_value(self.record_path()).await?;
-        let (mut guard, mut is_free, mut wait) = (None::<Guard>, false, FIRST_WAIT);
+        wanted: Wanted,
+        mut seen: Option<Value>,
+    ) -> Result<std::result::Result<(Guard, Option<Value>), Outcome<Infallible>>> {
+        let (mut is_free, mut wait) = (false, FIRST_WAIT);
         let give_up_at = Instant::now() + self.reports.client.inner().operation_timeout;
-        let outcome = loop {
+        loop {
             let record = self.parse(seen.as_ref())?;
-            let has_started = record.as_ref().is_some_and(|run| run.state == RunState::Started);
-            // A loop looks back from its clock, so the clock may be ahead even if the tick is not.
-            let time = if patience == Patience::Wait { tick.max(Tick::at(self.clock.now())) } else { tick };
-            let doubt = match record.as_ref() {
-                Some(run) if tick > run.tick => doubt(Some(run), time, self.period_or_day()),
-                _ => Doubt::Cleared,
-            };
-            match (decide(record.as_ref(), tick, self.attempts), record, &guard) {
-                (_, Some(run), _) if doubt == Doubt::Noted => break Outcome::Doubted(run),
-                (_, Some(run), Some(held)) if doubt == Doubt::New => {
-                    let (run, expected) = (run.doubts(time), seen.as_ref().map(|value| value.version));
-                    match self.record.compare_and_set_under(held, expected, run.to_data()).await? {
-                        CompareAndSet::Written(_) => break Outcome::Doubted(run),
-                        CompareAndSet::Conflict(now) => seen = now,
-                    }
-                }
-                (Decision::Claim(attempt), record, Some(held)) => {
-                    let (token, now) = (held.fencing_token(), Tick::at(self.clock.now()));
-                    let by = String::from_utf8_lossy(&self.reports.client.inner().node_data).into_owned();
-                    let mut run = Run::claim(record.as_ref(), tick, attempt, token, &by, now);
-                    (run.next, run.period) = (next, self.period);
-                    let expected = seen.as_ref().map(|value| value.version);
-                    match self.record.compare_and_set_under(held, expected, run.to_data()).await? {
-                        CompareAndSet::Written(version) => {
-                            if let Some(guard) = guard.take() {
-                                let (late, record) = (tick.late(self.clock.now()), self.record.clone());
-                                let (clock, period, reports) =
-                                    (self.clock.clone(), self.period_or_day(), self.reports.clone());
-                                return Ok(Ok(JobRun {
-                                    guard,
-                                    run,
-                                    version,
-                                    late,
-                                    record,
-                                    clock,
-                                    period,
-                                    reports,
-                                }));
-                            }
-                        }
-                        CompareAndSet::Conflict(now) => seen = now,
-                    }
-                }
-                (Decision::Claim(_), Some(run), None)
-                    if has_started && patience == Patience::Return && self.is_held().await? =>
+            let doubt = self.doubt(record.as_ref(), wanted);
+            match (decide(record.as_ref(), wanted.tick, self.attempts), record) {
+                (_, Some(run)) if doubt == Doubt::Noted => return Ok(Err(Outcome::Doubted(run))),
+                (Decision::Claim(_), Some(run))
+                    if run.state == RunState::Started && self.is_held().await? =>
                 {
-                    break Outcome::Running(run);
+                    return Ok(Err(Outcome::Running(run)));
                 }
-                (Decision::Claim(_), _, None) if patience == Patience::Wait => {
-                    guard = Some(self.lock.acquire().await?);
-                }
-                (Decision::Claim(_), _, None) => match self.lock.acquire_timeout(wait).await {
-                    Ok(acquired) => guard = Some(acquired),
+                (Decision::Claim(_), _) => match self.lock.acquire_timeout(wait).await {
+                    Ok(guard) => return Ok(Ok((guard, seen))),
                     Err(error) if is_too_early(&error) && Instant::now() < give_up_at => {
                         // By now, the holder has claimed a tick.
                         seen = self.record.get().await?;
@@ -379,21 +358,76 @@ impl RecurringJob {
                     }
                     Err(error) => return Err(error),
                 },
-                (Decision::Ran, Some(run), _) => break Outcome::AlreadyRan(run),
-                (Decision::LastFailed, Some(run), _) => break Outcome::GaveUp(run),
-                (_, Some(run), Some(_)) => break Outcome::GaveUp(run),
-                (_, Some(run), None) if is_free => break Outcome::GaveUp(run),
-                (_, Some(run), None) if self.is_held().await? => break Outcome::Running(run),
+                (Decision::Ran, Some(run)) => return Ok(Err(Outcome::AlreadyRan(run))),
+                (Decision::LastFailed, Some(run)) => return Ok(Err(Outcome::GaveUp(run))),
+                (_, Some(run)) if is_free => return Ok(Err(Outcome::GaveUp(run))),
+                (_, Some(run)) if self.is_held().await? => return Ok(Err(Outcome::Running(run))),
                 _ => {
                     // It may have ended since it was read.
                     (seen, is_free) = (self.record.get().await?, true);
                 }
             }
-        };
-        if let Some(guard) = guard {
-            guard.release_or_log().await;
         }
+    }
+
+    /// Claims the tick under the lock, which is released if the tick is not to be run now.
+    async fn claim_under(&self, guard: Guard, wanted: Wanted, mut seen: Option<Value>) -> Result<Claimed> {
+        let (tick, token) = (wanted.tick, guard.fencing_token());
+        let outcome = loop {
+            let record = self.parse(seen.as_ref())?;
+            let doubt = self.doubt(record.as_ref(), wanted);
+            let written = match (decide(record.as_ref(), tick, self.attempts), record.as_ref()) {
+                (_, Some(run)) if doubt == Doubt::Noted => break Outcome::Doubted(run.clone()),
+                // It runs under this very hold, which was entered again.
+                (_, Some(run)) if run.state == RunState::Started && run.fencing_token == token => {
+                    break Outcome::Running(run.clone());
+                }
+                (decision, Some(run)) => match (decision, doubt) {
+                    (_, Doubt::New(notes)) => run.doubts(notes),
+                    (Decision::Claim(attempt), _) => self.started(Some(run), wanted, attempt, token),
+                    (Decision::Ran, _) => break Outcome::AlreadyRan(run.clone()),
+                    (Decision::LastStarted | Decision::LastFailed, _) => break Outcome::GaveUp(run.clone()),
+                },
+                (_, None) => self.started(None, wanted, 1, token),
+            };
+            let expected = seen.as_ref().map(|value| value.version);
+            match self.record.compare_and_set_under(&guard, expected, written.to_data()).await? {
+                CompareAndSet::Conflict(now) => seen = now,
+                CompareAndSet::Written(version) if written.fencing_token == token => {
+                    let (clock, record) = (self.clock.clone(), self.record.clone());
+                    let (late, period) = (tick.late(clock.now()), self.period_or_day());
+                    let reports = self.reports.clone();
+                    return Ok(Ok(JobRun {
+                        guard,
+                        run: written,
+                        version,
+                        late,
+                        record,
+                        clock,
+                        period,
+                        reports,
+                    }));
+                }
+                CompareAndSet::Written(_) => break Outcome::Doubted(written),
+            }
+        };
+        guard.release_or_log().await;
         Ok(Err(outcome))
+    }
+
+    /// Returns the record of an attempt that begins.
+    fn started(&self, before: Option<&Run>, wanted: Wanted, attempt: u32, token: FencingToken) -> Run {
+        let by = String::from_utf8_lossy(&self.reports.client.inner().node_data).into_owned();
+        let now = Tick::at(self.clock.now());
+        let mut run = Run::claim(before, wanted.tick, attempt, token, &by, now);
+        (run.next, run.period) = (wanted.next, self.period);
+        run
+    }
+
+    /// Decides whether to doubt this machine's clock. A tick that is not later than the last one does no harm.
+    fn doubt(&self, record: Option<&Run>, wanted: Wanted) -> Doubt {
+        let record = record.filter(|run| wanted.tick > run.tick);
+        doubt(record, wanted.time, self.period_or_day())
     }
 
     /// Returns `true` if the lock's queue has any node: a holder, or another process that is about to claim the tick.

@@ -7,8 +7,10 @@ use zlock_core::Result;
 
 use crate::job::tick::{Tick, check_period};
 
-/// The most ticks that are looked at after a pause. Older ones are not even counted.
+/// The most ticks that are returned after a pause. Older ones are not even counted.
 const MOST: usize = 10_000;
+
+const HOUR: u64 = 3_600_000;
 
 /// The ticks of a job: an [`Interval`], or with the feature `cron` a cron expression. All machines must use the same schedule.
 pub trait Schedule: Debug + Send + Sync + 'static {
@@ -18,17 +20,45 @@ pub trait Schedule: Debug + Send + Sync + 'static {
     /// Returns the ticks after `after` and up to `until`, oldest first. If there are too many to be looked at, the oldest are
     /// left out.
     fn due(&self, after: Tick, until: Tick) -> Vec<Tick> {
-        let mut due = std::collections::VecDeque::new();
-        let mut last = after;
-        while let Some(next) = self.next(last).filter(|next| *next <= until && *next > last) {
-            due.push_back(next);
-            if due.len() > MOST {
-                due.pop_front();
+        // The last ones are enough, so the search goes back only until it has found them: a clock may have been set by decades.
+        let mut back = HOUR;
+        loop {
+            let from = after.max(Tick::from_millis(until.millis().saturating_sub(back)));
+            let mut due: Vec<_> = ticks(self, from).take_while(|tick| *tick <= until).collect();
+            if from == after || due.len() >= MOST {
+                due.drain(..due.len().saturating_sub(MOST));
+                return due;
             }
-            last = next;
+            back = back.saturating_mul(4);
         }
-        due.into()
     }
+}
+
+/// Returns the ticks after this one.
+fn ticks<S: Schedule + ?Sized>(schedule: &S, after: Tick) -> impl Iterator<Item = Tick> {
+    let mut last = after;
+    std::iter::from_fn(move || {
+        let next = schedule.next(last).filter(|next| *next > last)?;
+        last = next;
+        Some(next)
+    })
+}
+
+/// Returns the longest time between two ticks, as the next weeks show it. `None` if there are no two ticks any more.
+pub(crate) fn longest_gap(schedule: &dyn Schedule, now: Tick) -> Option<Duration> {
+    // The ticks of an hour, or of some months of a job that runs each month.
+    let next: Vec<_> = ticks(schedule, now).take(64).collect();
+    let mut longest = next.windows(2).map(|two| two[1].after(two[0])).max()?;
+    // Pauses between bursts: each hour of a week, and each day of five.
+    let hours = (1..8 * 24).chain((8..=35).map(|day| day * 24));
+    for at in hours.map(|hour| Tick::from_millis(now.millis() + hour * HOUR)) {
+        let Some(next) = schedule.next(at) else { break };
+        if next.after(at) > longest {
+            let before = schedule.due(Tick::from_millis(at.millis() - HOUR), at).pop();
+            longest = next.after(before.unwrap_or(at));
+        }
+    }
+    Some(longest)
 }
 
 /// A tick at each multiple of a period since 1970, in UTC: an interval of an hour is due at each full hour, on all machines.
@@ -92,5 +122,36 @@ mod tests {
         let many = interval.due(tick(0), tick(60 * 1_000_000));
         assert_eq!((many.len(), many.last()), (MOST, Some(&tick(60 * 1_000_000))));
         assert_eq!(interval.next(Tick::from_millis(u64::MAX)), None);
+        assert_eq!(longest_gap(&interval, tick(0)), Some(Duration::from_secs(60)));
+    }
+
+    /// Each second of the first ten minutes of a day. Counts the calls.
+    #[derive(Debug, Default)]
+    struct Burst(std::sync::atomic::AtomicUsize);
+
+    impl Schedule for Burst {
+        fn next(&self, after: Tick) -> Option<Tick> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let (day, second) = (after.millis() / 86_400_000, after.millis() % 86_400_000 / 1000);
+            Some(tick(if second < 599 { day * 86_400 + second + 1 } else { (day + 1) * 86_400 }))
+        }
+    }
+
+    #[test]
+    fn the_last_ticks_of_decades_are_found_without_all_others() {
+        let (burst, now) = (Burst::default(), tick(56 * 365 * 86_400));
+        let due = burst.due(tick(0), now);
+        assert_eq!((due.len(), due.last()), (MOST, Some(&now)));
+        assert_eq!(burst.due(tick(10), tick(13)), [tick(11), tick(12), tick(13)]);
+        let calls = burst.0.into_inner();
+        assert!(calls < 10 * MOST, "{calls} calls");
+    }
+
+    #[test]
+    fn a_pause_between_bursts_is_the_longest_gap() {
+        let gap = Duration::from_secs(86_400 - 599);
+        for now in [0, 300, 601, 40_000, 86_399] {
+            assert_eq!(longest_gap(&Burst::default(), tick(1_000 * 86_400 + now)), Some(gap), "{now}");
+        }
     }
 }

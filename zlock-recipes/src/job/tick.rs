@@ -72,6 +72,11 @@ impl Tick {
         Duration::from_millis(self.0.saturating_sub(other.0))
     }
 
+    /// Returns the time just before this tick.
+    pub(crate) fn before(self) -> Self {
+        Tick(self.0.saturating_sub(1))
+    }
+
     pub(crate) fn from_millis(millis: u64) -> Self {
         Tick(millis.min(LAST))
     }
@@ -122,11 +127,11 @@ fn parse(text: &str) -> Option<u64> {
     let (date, time) = text.split_once('T')?;
     let [year, month, day] = three(date, '-')?;
     let [hour, minute, second] = three(time, ':')?;
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59
-    {
+    let is_date = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    let days = days_before(year, month) + day.checked_sub(1)?;
+    let days = days_before(year, month) + day - 1;
     if days >= days_before(year + month / 12, month % 12 + 1) {
         return None;
     }
@@ -190,6 +195,7 @@ mod tests {
             "2026-02-29T00:00:00Z",
             "2026-13-01T00:00:00Z",
             "2026-11-00T00:00:00Z",
+            "2026-11-18446744073709551615T00:00:00Z",
             "2026-11-24T24:00:00Z",
             "1969-12-31T23:59:59Z",
             "2026-11-24T21:00:00.1Z",

@@ -13,6 +13,7 @@ use zlock_core::{
 
 use crate::hold::Hold;
 use crate::place::cohort::{Ended, Turn};
+use crate::place::pauses::{Pauses, connected};
 use crate::place::succession::remove;
 use crate::queue::Status;
 
@@ -67,8 +68,8 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     }
 }
 
-/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one. Unless that succeeds,
-/// the background removes the node.
+/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one. While the session lives,
+/// a write without an answer is repeated. Unless that succeeds, the background removes the node.
 pub(crate) async fn release_with_write(
     hold: &Arc<Hold>,
     is_last: bool,
@@ -81,17 +82,28 @@ pub(crate) async fn release_with_write(
     let Target::Node(node) = hold.target() else { return Ok(()) };
     let guard = GuardNode::new(hold.path().clone(), node.name.clone(), hold.fencing_token());
     let guard = if is_last { guard.and_delete(node) } else { guard };
-    match values.write_value(path, Some(expected), data, Some(&guard)).await? {
-        WriteOutcome::Written(_) => {
-            rest.done = true;
-            Ok(())
-        }
-        _ => {
-            hold.check("release")?;
-            let message = "another client has taken the lock, or has written the value";
-            Err(Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path()).with_message(message))
+    let session = &hold.client().session;
+    let (mut pauses, mut is_unsure) = (Pauses::default(), false);
+    loop {
+        connected(session).await;
+        match values.write_value(path, Some(expected), data, Some(&guard)).await {
+            Ok(WriteOutcome::Written(_)) => break,
+            // By an attempt whose answer was lost.
+            Ok(_) if is_unsure && values.value(path).await?.is_some_and(|value| value.data == data) => break,
+            Ok(_) => {
+                hold.check("release")?;
+                let message = "another client has taken the lock, or has written the value";
+                let gone = Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path());
+                return Err(gone.with_message(message));
+            }
+            Err(error) => {
+                is_unsure |= error.is_ambiguous();
+                pauses.after(error, hold.path(), session).await?;
+            }
         }
     }
+    rest.done = true;
+    Ok(())
 }
 
 /// Gives the node the label that the hold counts as. Fails only if the hold is lost; after any other failure, the background

@@ -259,6 +259,10 @@ impl SharedValue {
                 // A relabel has renamed the node meanwhile.
                 WriteOutcome::GuardGone if lock.node() != guard.name => {}
                 WriteOutcome::GuardGone => {
+                    // Nobody else has told the holder yet.
+                    if let Some(hold) = lock.hold() {
+                        hold.removed();
+                    }
                     lock.check()?;
                     let gone = Error::new(ErrorKind::NodeDeleted, "write_under").with_path(lock.path());
                     return Err(gone.with_message("the node of the lock no longer exists"));

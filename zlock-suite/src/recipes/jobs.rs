@@ -255,7 +255,7 @@ pub async fn clock_that_is_a_year_ahead_is_refused_and_the_others_run_on(case: &
         for _call in 0..2 {
             let outcome = ran(&ahead, tick + YEAR, &runs).await;
             let Outcome::Doubted(run) = outcome else { panic!("{outcome:?}") };
-            assert_eq!((run.tick, run.doubted), (minute(tick), Some(minute(tick + YEAR))));
+            assert_eq!((run.tick, run.doubted), (minute(tick), vec![minute(tick + YEAR)]));
         }
         assert!(matches!(ran(second, tick, &runs).await, Outcome::AlreadyRan(_)), "tick {tick}");
     }
@@ -279,7 +279,62 @@ pub async fn machine_that_is_alone_after_a_long_pause_is_doubted_for_three_perio
     }
     clock.set(minute(YEAR + 3));
     assert_eq!(ran(&job, YEAR + 3, &runs).await, Outcome::Ran(Ok(())));
-    assert_eq!(job.last().await.unwrap().unwrap().doubted, None);
+    assert_eq!(job.last().await.unwrap().unwrap().doubted, []);
+}
+
+/// Nobody ran the job for a week, and two machines whose clocks are years ahead ask for it, too. The one that is right runs it.
+pub async fn wrong_clocks_do_not_keep_a_right_one_from_running(case: &Case<'_>) {
+    const WEEK: u64 = 7 * 1440;
+    let ([a, b, c], runs) = (case.processes().await, Runs::default());
+    let ((job_a, clock), wrong) =
+        (job(case, &a, 1), [(job(case, &b, 1), YEAR), (job(case, &c, 1), 3 * YEAR)]);
+    assert_eq!(ran(&job_a, 1, &runs).await, Outcome::Ran(Ok(())));
+    let mut outcomes = Vec::new();
+    for tick in WEEK..WEEK + 5 {
+        for ((job, clock), ahead) in &wrong {
+            clock.set(minute(tick + ahead));
+            let outcome = ran(job, tick + ahead, &runs).await;
+            assert!(matches!(outcome, Outcome::Doubted(_)), "{outcome:?} at {tick}");
+        }
+        clock.set(minute(tick));
+        outcomes.push(matches!(ran(&job_a, tick, &runs).await, Outcome::Ran(_)));
+    }
+    assert_eq!(outcomes, [false, false, false, true, true]);
+}
+
+/// A period that is too short or too long is refused before anything is sent.
+pub async fn bad_periods_are_refused(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    for period in
+        [Duration::ZERO, Duration::from_micros(999), Duration::from_secs(367 * 86_400), Duration::MAX]
+    {
+        let job = job(case, &a, 1).0.period(period);
+        let schedule = Interval::new(MINUTE).unwrap();
+        let looped = job.every(schedule, |context, _| runs.run(context)).await.unwrap_err();
+        for error in [looped, call(&job, 1, &runs).await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains(&format!("{period:?}")), "{error}");
+        }
+        assert_eq!(job.last().await.unwrap(), None);
+    }
+}
+
+/// A client that holds the job's lock runs a tick once, although each call enters the lock again.
+pub async fn job_inside_its_own_lock_runs_once(case: &Case<'_>) {
+    let a = case.process().await;
+    let job = job(case, &a, 1).0.attempts(2);
+    let work = |_: JobContext| async {
+        sleep(MOMENT).await;
+        Ok::<_, Infallible>(())
+    };
+    let guard = a.client.mutex(job.path()).unwrap().acquire().await.unwrap();
+    let both = async { tokio::join!(job.run(minute(1), work), job.run(minute(1), work)) };
+    let (one, two) = guard.scope(both).await;
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let is_one =
+        |one: &Ran, other: &Ran| *one == Outcome::Ran(Ok(())) && matches!(other, Outcome::Running(_));
+    assert!(is_one(&one, &two) || is_one(&two, &one), "{one:?} {two:?}");
+    guard.release().await.unwrap();
 }
 
 /// The record is text. Fields of later programs are kept, and other data is refused.
@@ -339,6 +394,71 @@ pub async fn missed_ticks_run_as_the_policy_says(case: &Case<'_>) {
     assert_eq!(runs.of().last(), Some(&(minute(3001), 1)));
     // All of them have run: neither the same process nor another one runs any again.
     every(case, &job, &runs, 6, 0).await;
+}
+
+/// Of several ticks that were missed, each has its attempts, although later ones are due.
+pub async fn each_missed_tick_has_its_attempts(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(1001));
+    let job = job.missed(Missed::All(3)).attempts(2);
+    let (runs, schedule) = (&runs, Interval::new(MINUTE).unwrap());
+    let looping = job.every(schedule, |context, _| async move {
+        let attempt = context.attempt();
+        let Ok(()) = runs.run(context).await;
+        if attempt == 1 { Err("no disk") } else { Ok(()) }
+    });
+    let looked = async {
+        let count = async || runs.of().iter().map(|(_, runs)| runs).sum::<usize>() >= 7;
+        case.until("the runs", count).await;
+        sleep(MOMENT).await;
+    };
+    tokio::select! {
+        biased;
+        ended = looping => panic!("{ended:?}"),
+        () = looked => {}
+    }
+    assert_eq!(runs.of(), [(1, 1), (999, 2), (1000, 2), (1001, 2)].map(|(tick, runs)| (minute(tick), runs)));
+}
+
+/// Another process runs for so long that several ticks are due. The loop that waited for it runs what it would run after a pause.
+pub async fn tick_that_had_to_wait_may_be_missed(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let ((on_a, _), (on_b, clock)) = (job(case, &a, 2), job(case, &b, 3));
+    let work = on_a.run(minute(2), |_| async {
+        let waits = async || case.store.names(on_a.path()).await.len() == 2;
+        case.until("the other one waits", waits).await;
+        clock.set(minute(5));
+        Ok::<_, Infallible>(())
+    });
+    let next = async {
+        case.until("the first one runs", async || on_b.last().await.unwrap().is_some()).await;
+        every(case, &on_b, &runs, 0, 1).await;
+    };
+    let (outcome, ()) = tokio::join!(work, next);
+    assert_eq!(outcome.unwrap(), Outcome::Ran(Ok(())));
+    assert_eq!(runs.of(), [(minute(5), 1)]);
+}
+
+/// A loop that waits for its next tick ends when the client shuts down, and when it is closed.
+pub async fn loop_ends_with_its_client(case: &Case<'_>) {
+    for (shuts_down, kind) in [(true, ErrorKind::ShuttingDown), (false, ErrorKind::Closed)] {
+        let (a, runs) = (case.process().await, Runs::default());
+        let (job, _clock) = job(case, &a, 1);
+        let (schedule, began) = (Interval::new(60 * MINUTE).unwrap(), Instant::now());
+        let end = async {
+            sleep(MOMENT).await;
+            if shuts_down {
+                a.client.shutdown(MOMENT).await.unwrap();
+            } else {
+                a.client.close().await.unwrap();
+            }
+        };
+        let (ended, ()) = tokio::join!(job.every(schedule, |context, _| runs.run(context)), end);
+        assert_eq!(ended.unwrap_err().kind(), kind);
+        assert!(began.elapsed() < MINUTE / 2, "{:?}", began.elapsed());
+    }
 }
 
 /// The loop moves from one process to another and back. No tick is run twice.

@@ -139,6 +139,7 @@ pub async fn write_under_a_lock_that_was_deleted_is_refused(case: &Case<'_>) {
     let next = b.client.mutex(&lock).unwrap().acquire().await.unwrap();
     let error = value.write_under(&guard, b"late").await.unwrap_err();
     assert!(error.is_lock_lost(), "{error}");
+    assert!(!guard.is_held(), "the holder has learned it");
     let error = value.compare_and_set_under(&guard, Some(version), b"late").await.unwrap_err();
     assert!(error.is_lock_lost(), "{error}");
     assert_eq!(value.get().await.unwrap().unwrap().data, b"two");

@@ -1,4 +1,4 @@
-//! Other libraries and programs on the same paths.
+//! Other libraries and programs on the same paths, and several stores in one process.
 
 mod zk {
     mod barriers;
@@ -13,3 +13,5 @@ mod etcd {
     mod peers;
     mod values;
 }
+#[cfg(all(feature = "etcd", feature = "postgres"))]
+mod stores;

@@ -1,6 +1,6 @@
 //! The recipe suite on a real ZooKeeper.
 
-use zlock::{Election, InterProcessMutex, MultiLock, Release, WriteLock};
+use zlock::{Election, InterProcessMutex, WriteLock};
 use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_testkit::zk::ZkStore;
 
@@ -81,41 +81,6 @@ zlock_suite::recipe_suite!(
         members
     ]
 );
-
-/// A set may contain locks of several stores. Here the path is the same, but there are two locks.
-#[tokio::test]
-async fn one_set_of_two_stores() {
-    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
-    zlock_testkit::limit(async {
-        let urls = [format!("zk://{}/two_stores", server.connect_string()), "mem://two_stores".to_owned()];
-        let mut sets = Vec::new();
-        let mut locks = Vec::new();
-        for _ in 0..2 {
-            let mut parts = Vec::new();
-            for url in &urls {
-                let client = zlock::connect(url).await.unwrap();
-                parts.push(client.mutex("/app/lock").unwrap());
-            }
-            sets.push(MultiLock::new(&parts).unwrap());
-            locks.push(parts);
-        }
-        let guard = sets[0].acquire().await.unwrap();
-        let [one, two] = guard.guards() else { panic!("{guard:?}") };
-        assert!(one.is_held() && two.is_held());
-        for lock in &locks[1] {
-            assert!(lock.try_acquire().await.unwrap().is_none());
-        }
-        let waiting = tokio::spawn({
-            let other = sets[1].clone();
-            async move { other.acquire().await.unwrap() }
-        });
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
-        let guard = waiting.await.unwrap();
-        assert!(guard.is_held() && sets[0].try_acquire().await.unwrap().is_none());
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
-    })
-    .await;
-}
 
 /// Through the blocking API.
 mod through_threads {

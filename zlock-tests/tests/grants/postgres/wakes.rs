@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Existence, Label, LockPath, NodeId, Target};
-use zlock_postgres::PostgresBackend;
+use zlock_postgres::{PostgresBackend, PostgresOptions};
 use zlock_testkit::postgres::{backend, create, delete_node, observer, options, path, watch};
 use zlock_testkit::{PgBouncer, PostgresServer, have_pgbouncer, limit, postgres_or_skip, until};
 
@@ -45,25 +45,47 @@ async fn a_notification_before_the_watch_is_remembered() {
     .await;
 }
 
+/// Checks that a waiter is woken sooner than the next poll.
+async fn is_woken(holder: &PostgresBackend, waiter: &PostgresBackend) {
+    listen(holder, waiter).await;
+    let mut fastest = POLL;
+    // A poll may be due at the moment of one delete, but not of each.
+    for _ in 0..5 {
+        let lock = path("notified");
+        let first = create(holder, &lock, Label::Lock).await.node;
+        create(waiter, &lock, Label::Lock).await;
+        let watch = watch(waiter, &lock, &first).await;
+        let began = Instant::now();
+        holder.delete(&lock, &Target::Node(first)).await.unwrap();
+        watch.await;
+        fastest = fastest.min(began.elapsed());
+    }
+    assert!(fastest < Duration::from_millis(200), "{fastest:?}");
+}
+
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_notification() {
     limit(async {
         let Some(server) = postgres_or_skip().await else { return };
-        let (holder, waiter) = (backend(server).await, backend(server).await);
-        listen(&holder, &waiter).await;
-        let mut fastest = POLL;
-        // A poll may be due at the moment of one delete, but not of each.
-        for _ in 0..5 {
-            let lock = path("notified");
-            let first = create(&holder, &lock, Label::Lock).await.node;
-            create(&waiter, &lock, Label::Lock).await;
-            let watch = watch(&waiter, &lock, &first).await;
-            let began = Instant::now();
-            holder.delete(&lock, &Target::Node(first)).await.unwrap();
-            watch.await;
-            fastest = fastest.min(began.elapsed());
-        }
-        assert!(fastest < Duration::from_millis(200), "{fastest:?}");
+        is_woken(&backend(server).await, &backend(server).await).await;
+    })
+    .await;
+}
+
+/// Operations go through a pooler, and notifications come from the server itself.
+#[tokio::test]
+async fn beside_a_pooler_a_waiter_is_woken_by_the_notification() {
+    if !have_pgbouncer() {
+        return;
+    }
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let holder = backend(server).await;
+        let pooler = PgBouncer::start(server).await;
+        let listen_url = server.url().replace(':', "%3A").replace('/', "%2F").replace('@', "%40");
+        let url = format!("{}?pooler=true&listen_url={listen_url}", pooler.url());
+        let waiter = PostgresBackend::connect(PostgresOptions::from_url(&url).unwrap()).await.unwrap();
+        is_woken(&holder, &waiter).await;
     })
     .await;
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
+use zlock::job::RunState;
 use zlock::mem::{MemLink, MemOptions, MemServer};
 use zlock::{Client, ErrorKind, Guard};
 use zlock_suite::outage::{Outage, outage, paths};
@@ -46,6 +47,26 @@ async fn a_link_on_which_no_answers_come() {
 }
 
 const GUARDS: usize = 100;
+
+/// A job has ended while no server answers. Its end is recorded once one does, since the lock is held all the time.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_job_outlasts_an_outage() {
+    let server = MemServer::new();
+    let options = MemOptions::default().with_session_timeout(Duration::from_secs(90));
+    let client = Client::new(server.connect_with(options));
+    let link = server.link_of(client.session_events().current().id).unwrap();
+    let job = client.recurring_job("/app/job").unwrap();
+    let run = job.begin("2026-11-24T21:00:00Z".parse().unwrap()).await.unwrap().unwrap();
+    link.cut();
+    let heal = async {
+        sleep(Duration::from_secs(40)).await;
+        link.heal();
+    };
+    let (ended, ()) = tokio::join!(run.done(), heal);
+    ended.unwrap();
+    assert_eq!(job.last().await.unwrap().unwrap().state, RunState::Done);
+    assert!(server.names(job.path()).is_empty(), "released");
+}
 
 async fn guards(case: &Case<'_>, process: &Process) -> Vec<Guard> {
     let mut guards = Vec::new();

@@ -43,6 +43,34 @@ async fn another_isolation_level_is_refused_with_the_remedy() {
     .await;
 }
 
+/// A service that hides the timelines of its storage is refused, until the operator says that no failover loses a commit.
+#[tokio::test]
+async fn without_timelines_the_operator_has_to_vouch_for_failovers() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::start().await;
+        drop(backend(&server).await);
+        for function in ["pg_current_wal_lsn", "pg_control_system"] {
+            server.sql(&format!("REVOKE EXECUTE ON FUNCTION {function}() FROM PUBLIC")).await;
+        }
+        let without_schema = options(&server.addr().to_string()).with_create_schema(false);
+        let error = PostgresBackend::connect(without_schema.clone()).await.unwrap_err();
+        assert!(error.to_string().contains("pg_current_wal_lsn"), "{error}");
+        server.sql("UPDATE zlock.setting SET static_term = true").await;
+        let backend = PostgresBackend::connect(without_schema).await.unwrap();
+        let lock = path("static");
+        let node = create(&backend, &lock, Label::Lock).await.node;
+        assert_eq!(names(&observer(&server).await, &lock).await, [node.id.to_string()]);
+        assert_eq!(
+            server.sql("SELECT system, timeline FROM zlock.term ORDER BY n DESC LIMIT 1").await,
+            "0|static"
+        );
+    })
+    .await;
+}
+
 /// A create arrives when its session is over; and one that was begun before that takes effect, and is removed with the session.
 #[tokio::test]
 async fn a_late_create_of_a_session_that_is_over_is_refused() {

@@ -103,6 +103,7 @@ async fn cron() {
         let (code, output) = machine.at(TIME, &without).await;
         assert!(code == 125 && output.contains("127.0.0.1:1"), "{code} {output}");
         // Between two ticks, machines may disagree on which one is nearer.
+        machine.install("make-report", "true");
         let (code, output) = machine.at("18:12:20", &command).await;
         assert!(code == 0 && output.contains("18:10:00Z, is 140s away"), "{code} {output}");
     })

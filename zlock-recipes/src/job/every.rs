@@ -10,16 +10,13 @@ use zlock_core::{ErrorKind, Result};
 
 use crate::guard::Guard;
 use crate::job::job_run::JobRun;
-use crate::job::missed::due;
+use crate::job::missed::{LOOK, due};
 use crate::job::outcome::{JobContext, Outcome};
 use crate::job::record::RunState;
 use crate::job::recurring::{Claimed, RecurringJob, Wanted};
 use crate::job::schedule::Schedule;
 use crate::job::tick::Tick;
 use crate::place::granted::{closed, lost_kind};
-
-/// How long the loop sleeps at most before it looks at the clock again, which may have been set.
-pub(super) const LOOK: Duration = Duration::from_secs(60);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

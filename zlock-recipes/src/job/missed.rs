@@ -2,9 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::job::every::LOOK;
 use crate::job::schedule::Schedule;
 use crate::job::tick::Tick;
+
+/// How long the loop sleeps at most before it looks at the clock again, which may have been set.
+pub(super) const LOOK: Duration = Duration::from_secs(60);
 
 /// Which of the ticks that were missed are run afterwards by [`RecurringJob::every`](super::RecurringJob::every).
 ///

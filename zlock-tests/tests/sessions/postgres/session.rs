@@ -66,7 +66,7 @@ async fn without_timelines_the_operator_has_to_vouch_for_failovers() {
         assert_eq!(names(&observer(&server).await, &lock).await, [node.id.to_string()]);
         assert_eq!(
             server.sql("SELECT system, timeline FROM zlock.term ORDER BY n DESC LIMIT 1").await,
-            "0|static"
+            "0|static\n"
         );
     })
     .await;

@@ -393,7 +393,7 @@ impl RecurringJob {
             let expected = seen.as_ref().map(|value| value.version);
             match self.record.compare_and_set_under(&guard, expected, written.to_data()).await? {
                 CompareAndSet::Conflict(now) => seen = now,
-                CompareAndSet::Written(version) if written.fencing_token == token => {
+                CompareAndSet::Written(version) if written.tick == tick => {
                     let (clock, record) = (self.clock.clone(), self.record.clone());
                     let (late, period) = (tick.late(clock.now()), self.period_or_day());
                     let reports = self.reports.clone();

@@ -259,7 +259,7 @@ impl SharedValue {
                 // A relabel has renamed the node meanwhile.
                 WriteOutcome::GuardGone if lock.node() != guard.name => {}
                 WriteOutcome::GuardGone => {
-                    // Nobody else has told the holder yet.
+                    // The holder may not know yet that its lock is lost.
                     if let Some(hold) = lock.hold() {
                         hold.removed();
                     }

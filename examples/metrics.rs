@@ -1,5 +1,6 @@
 //! A service whose locks are monitored with Prometheus. It leads an election, runs jobs under locks and a report at each tick of
-//! a schedule, and serves its metrics over HTTP until it is stopped. `contrib` has a dashboard and alerts for these metrics.
+//! a schedule, is a member of a group, and serves its metrics over HTTP until it is stopped. `contrib` has a dashboard and alerts
+//! for these metrics.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -70,6 +71,13 @@ async fn report(client: Client) -> Result {
     Ok(job.every(each, async |_ctx, _tick| Ok::<_, zlock::Error>(())).await?)
 }
 
+/// Is a member of a group until the end of the process.
+async fn join(client: Client) -> Result {
+    let id = std::process::id().to_string();
+    let members = client.members("/service/members")?.with_metric_name("members");
+    Err(members.join(id, "").await?.ended().await.into())
+}
+
 async fn service(url: &str) -> Result<bool> {
     let metrics =
         PrometheusBuilder::new().with_recommended_naming(true).set_buckets(&BUCKETS)?.install_recorder()?;
@@ -90,7 +98,8 @@ async fn service(url: &str) -> Result<bool> {
         end = lead(client.clone()) => end?,
         end = work(client.clone()) => end?,
         end = work(client.clone()) => end?,
-        end = report(client) => end?,
+        end = report(client.clone()) => end?,
+        end = join(client) => end?,
     }
     Ok(true)
 }

@@ -159,7 +159,7 @@ pub mod job {
 /// The measurements of a client, and the trait that receives them.
 pub mod observer {
     #[doc(inline)]
-    pub use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
+    pub use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
 }
 /// The etcd backend.
 #[cfg(feature = "etcd")]

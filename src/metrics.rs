@@ -15,6 +15,7 @@
 //! | `zlock.job.skipped` | counter | ticks | `name` |
 //! | `zlock.job.last.success` | gauge | seconds since 1970 | `name` |
 //! | `zlock.job.period` | gauge | seconds | `name` |
+//! | `zlock.member.state` | gauge | memberships of this client | `name`, `state` |
 //! | `zlock.session.state` | gauge | 1 for the current state, 0 for all others | `state` |
 //! | `zlock.session.slack` | gauge | seconds | |
 //! | `zlock.session.life` | gauge | seconds | |
@@ -31,7 +32,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
-use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
+use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
 use zlock_core::{CloseReason, ErrorKind, FencingToken, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
@@ -46,6 +47,9 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// The values of the label `state`.
 const STATES: [&str; 5] = ["connected", "suspended", "lost", "closed", "not_authorized"];
+
+/// The values of the label `state` of memberships.
+const MEMBER_STATES: [MemberState; 2] = [MemberState::Registered, MemberState::Missing];
 
 /// The values of the label `outcome` of jobs.
 const JOB_OUTCOMES: [JobOutcome; 3] = [JobOutcome::Done, JobOutcome::Failed, JobOutcome::Lost];
@@ -130,6 +134,7 @@ fn describe() {
         "Last tick whose run ended without an error, on any machine, since 1970"
     );
     describe_gauge!("zlock.job.period", seconds, "Longest time between two ticks of a job");
+    describe_gauge!("zlock.member.state", "Memberships of this client in each state");
     describe_gauge!("zlock.session.state", "1 for the current state of the session, 0 for all others");
     describe_gauge!(
         "zlock.session.slack",
@@ -248,6 +253,14 @@ impl Observer for MetricsObserver {
                 .increment(0);
         }
         counter!("zlock.job.skipped", "store" => self.store(), "name" => name).increment(0);
+    }
+
+    fn member_changed(&self, group: &str, before: Option<MemberState>, now: Option<MemberState>) {
+        for state in MEMBER_STATES {
+            let of = |other: Option<MemberState>| f64::from(u8::from(other == Some(state)));
+            gauge!("zlock.member.state", "store" => self.store(), "name" => group.to_owned(), "state" => state.as_str())
+                .increment(of(now) - of(before));
+        }
     }
 
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {

@@ -139,6 +139,12 @@ pub trait Observer: Send + Sync + 'static {
     fn job_last_done(&self, name: &str, tick: SystemTime, period: Duration) {
         let _ = (name, tick, period);
     }
+
+    /// Called when the state of this client's membership in a group with this name changes. `before` is `None` when it has
+    /// joined, and `now` is `None` when it leaves.
+    fn member_changed(&self, group: &str, before: Option<MemberState>, now: Option<MemberState>) {
+        let _ = (group, before, now);
+    }
 }
 
 /// The labels of a lock in a measurement. They never include the path, because the number of paths is not bounded.
@@ -210,6 +216,27 @@ impl JobOutcome {
             JobOutcome::Done => "done",
             JobOutcome::Failed => "failed",
             JobOutcome::Lost => "lost",
+        }
+    }
+}
+
+/// The state of a membership in a group.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberState {
+    /// Others see the member.
+    Registered,
+    /// Others do not see it: it is about to be registered again, or its membership has ended.
+    Missing,
+}
+
+impl MemberState {
+    /// Returns the state in lower case, for the label of a metric.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MemberState::Registered => "registered",
+            MemberState::Missing => "missing",
         }
     }
 }

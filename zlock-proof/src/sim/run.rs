@@ -29,6 +29,8 @@ pub(crate) struct Outcome {
 }
 
 pub(crate) fn run(seed: u64, tracing: bool) -> Outcome {
+    // Pauses are random.
+    fastrand::seed(seed);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let (world, processes) = runtime.block_on(async {
         let world = World::new(Plan::of(seed), tracing);

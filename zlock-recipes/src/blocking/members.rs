@@ -1,5 +1,6 @@
 //! The blocking version of members.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -47,6 +48,13 @@ impl Members {
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.members.path()
+    }
+
+    /// Sets the name of the group in measurements, as
+    /// [`zlock::Members::with_metric_name`](crate::Members::with_metric_name) does.
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        Members { members: self.members.with_metric_name(name), driver: self.driver }
     }
 
     /// Joins the group, as [`zlock::Members::join`](crate::Members::join) does.

@@ -5,17 +5,14 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use zlock_core::{Error, ErrorKind, Result};
+use tokio::time::Instant;
+use zlock_core::{Error, ErrorKind, Result, Retry};
 
 use super::handle::Election;
 use super::leadership::{LeaderContext, Leadership};
 use super::then::Then;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use crate::place::pauses::{LONGEST, PAUSES};
 
 impl Election {
     /// Sets what [`lead`](Self::lead) does after its closure has returned `Ok`. Defaults to [`Then::CampaignAgain`].
@@ -123,15 +120,15 @@ impl Election {
 #[derive(Debug)]
 pub(crate) struct Leading<'a> {
     election: &'a Election,
-    /// The pause before the next campaign that needs one.
-    pause: Duration,
+    /// The pauses before campaigns that need one.
+    pauses: Retry,
     /// When the current term began.
     began: Instant,
 }
 
 impl<'a> Leading<'a> {
     pub(crate) fn new(election: &'a Election) -> Self {
-        Leading { election, pause: FIRST_PAUSE, began: Instant::now() }
+        Leading { election, pauses: PAUSES.start(), began: Instant::now() }
     }
 
     /// Campaigns until this candidate leads. Returns `None` once the client shuts down.
@@ -163,8 +160,8 @@ impl<'a> Leading<'a> {
             (Then::Return, Err(panic)) => resume_unwind(panic),
             (Then::CampaignAgain, _) => {}
         }
-        if self.began.elapsed() >= LONGEST_PAUSE {
-            self.pause = FIRST_PAUSE;
+        if self.began.elapsed() >= LONGEST {
+            self.pauses = PAUSES.start();
         }
         self.wait().await;
         None
@@ -207,7 +204,7 @@ impl<'a> Leading<'a> {
         tokio::select! {
             biased;
             () = self.election.client.inner().shutdown.begun() => {}
-            () = sleep(self.pause) => self.pause = (self.pause * 2).min(LONGEST_PAUSE),
+            _ = self.pauses.sleep() => {}
         }
     }
 }

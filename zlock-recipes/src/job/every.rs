@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::{ErrorKind, Result};
+use zlock_core::{ErrorKind, Result, Retry, RetryPolicy};
 
 use crate::guard::Guard;
 use crate::job::job_run::JobRun;
@@ -18,8 +18,9 @@ use crate::job::schedule::Schedule;
 use crate::job::tick::Tick;
 use crate::place::granted::{closed, lost_kind};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pauses before further attempts at the same tick.
+const PAUSES: RetryPolicy =
+    RetryPolicy::bounded_exponential(Duration::from_millis(500), Duration::from_secs(30), u32::MAX);
 
 impl RecurringJob {
     /// Runs the closure at each tick of the schedule, on one of the machines that call this. Returns when the schedule has no
@@ -82,7 +83,7 @@ impl RecurringJob {
 
     /// Returns the tick after which the first ones are due.
     async fn first(&self) -> Result<Tick> {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES.start();
         loop {
             match self.last().await {
                 Ok(None) => return Ok(Tick::at(self.clock.now())),
@@ -93,8 +94,7 @@ impl RecurringJob {
                 Ok(Some(run)) => return Ok(run.tick.before()),
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
-                    self.sleep(pause).await?;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.sleep(pauses.next_delay().unwrap_or_default()).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -127,6 +127,8 @@ pub(crate) struct Ticks<S> {
     awaited: Option<Tick>,
     due: VecDeque<Tick>,
     current: Option<Current>,
+    /// The pauses before further attempts at that tick.
+    pauses: Retry,
 }
 
 /// A tick that is to be run until one attempt ends without an error.
@@ -135,8 +137,6 @@ struct Current {
     tick: Tick,
     /// The tick with which attempts at this one end: the first one that was not due yet when they began.
     until: Option<Tick>,
-    /// How long to wait before the next attempt.
-    pause: Duration,
 }
 
 impl<S: Schedule> Ticks<S> {
@@ -145,7 +145,8 @@ impl<S: Schedule> Ticks<S> {
         let after = job.first().await?;
         // What was missed is due at once.
         let due = VecDeque::new();
-        let mut ticks = Ticks { job, schedule, after, awaited: None, due, current: None };
+        let mut ticks =
+            Ticks { job, schedule, after, awaited: None, due, current: None, pauses: PAUSES.start() };
         ticks.look();
         Ok(ticks)
     }
@@ -159,7 +160,7 @@ impl<S: Schedule> Ticks<S> {
                 }
             } else if let Some(tick) = self.due.pop_front() {
                 let until = self.schedule.next(tick.max(self.now()));
-                self.current = Some(Current { tick, until, pause: FIRST_PAUSE });
+                (self.current, self.pauses) = (Some(Current { tick, until }), PAUSES.start());
             } else {
                 let Some(next) = self.schedule.next(self.after) else { return Ok(None) };
                 self.sleep_until(next).await?;
@@ -268,10 +269,10 @@ impl<S: Schedule> Ticks<S> {
 
     /// Waits before the next attempt at the current tick, and gives it up if another one has become due.
     async fn pause(&mut self) -> Result<()> {
-        let Some(Current { tick, until, pause }) = self.current else { return Ok(()) };
+        let pause = self.pauses.next_delay().unwrap_or_default();
         self.job.sleep(pause).await?;
-        let is_over = until.is_some_and(|until| until <= self.now());
-        self.current = (!is_over).then(|| Current { tick, until, pause: (pause * 2).min(LONGEST_PAUSE) });
+        let now = self.now();
+        self.current.take_if(|current| current.until.is_some_and(|until| until <= now));
         Ok(())
     }
 

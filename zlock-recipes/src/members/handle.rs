@@ -8,6 +8,7 @@ use zlock_core::{Error, ErrorKind, Groups, LockPath, Result, SessionState};
 
 use super::keep::{Keep, register};
 use super::membership::{Membership, remove_in_background};
+use super::reports::MemberReports;
 use super::view::{Group, Member, MembersWatch};
 use crate::client::{Client, MAX_NODE_DATA};
 
@@ -37,7 +38,7 @@ impl Client {
     /// # }
     /// ```
     pub fn members(&self, path: impl AsRef<str>) -> Result<Members> {
-        let members = Members { client: self.clone(), path: LockPath::new(path)? };
+        let members = Members { client: self.clone(), path: LockPath::new(path)?, name: "".into() };
         members.groups("members")?;
         Ok(members)
     }
@@ -53,6 +54,7 @@ impl Client {
 pub struct Members {
     client: Client,
     path: LockPath,
+    name: Arc<str>,
 }
 
 impl Members {
@@ -60,6 +62,14 @@ impl Members {
     #[must_use]
     pub fn path(&self) -> &LockPath {
         &self.path
+    }
+
+    /// Sets the name of the group in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults to
+    /// no name, with which nothing is measured. Use names from a small fixed set.
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = name.into();
+        self
     }
 
     /// Joins the group with an ID that no other member has, and a payload that others read. The member is registered again in
@@ -127,7 +137,8 @@ impl Members {
                 let message = "an earlier member of this client with this ID could not be removed yet";
                 Err(Error::new(ErrorKind::Unavailable, "join").with_path(&member).with_message(message))
             })?;
-        let keep = Arc::new(Keep::new(member, payload, client.session.clone(), taken));
+        let reports = MemberReports::new(client, &self.name);
+        let keep = Arc::new(Keep::new(member, payload, client.session.clone(), taken, reports));
         // Whatever is registered from now on is removed, unless the caller gets the membership.
         let mut abandoned = Abandoned { members: self, keep: Some(keep.clone()) };
         let registration = register(groups, &keep, replaces, &mut Vec::new()).await;

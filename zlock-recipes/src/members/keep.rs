@@ -1,20 +1,17 @@
 //! Keeps a member registered: again in each new session, and when an operator has deleted its node.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::sleep;
+use zlock_core::observer::MemberState;
 use zlock_core::{
     CoordinationBackend, Error, ErrorKind, Flag, Groups, Job, Joined, LockPath, Registration, Result,
     SessionEvents, SessionId, Signal,
 };
 
+use super::reports::MemberReports;
 use crate::client::joined::JoinedId;
-
-/// The time between two attempts after the first one failed.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use crate::place::pauses::PAUSES;
 
 /// A member that is to be registered for as long as its owner wants.
 #[derive(Debug)]
@@ -24,6 +21,7 @@ pub(super) struct Keep {
     pub(super) session: SessionEvents,
     state: Mutex<State>,
     changed: Signal,
+    pub(super) reports: MemberReports,
     /// Raised when the owner wants no more.
     leaving: Flag,
     /// Raised when nothing is registered from then on.
@@ -41,13 +39,20 @@ pub(super) enum State {
 }
 
 impl Keep {
-    pub(super) fn new(member: LockPath, payload: Vec<u8>, session: SessionEvents, id: JoinedId) -> Self {
+    pub(super) fn new(
+        member: LockPath,
+        payload: Vec<u8>,
+        session: SessionEvents,
+        id: JoinedId,
+        reports: MemberReports,
+    ) -> Self {
         Keep {
             member,
             payload,
             session,
             state: Mutex::new(State::Missing),
             changed: Signal::default(),
+            reports,
             leaving: Flag::default(),
             stopped: Flag::default(),
             id: Mutex::new(Some(id)),
@@ -63,8 +68,10 @@ impl Keep {
     }
 
     pub(super) fn set(&self, state: State) {
+        let registered = matches!(state, State::Registered(_));
         *self.lock() = state;
         self.changed.notify();
+        self.reports.show(if registered { MemberState::Registered } else { MemberState::Missing });
     }
 
     /// Waits until the membership has ended for good.
@@ -113,6 +120,7 @@ pub(super) async fn register(
     replaces: bool,
     own: &mut Vec<SessionId>,
 ) -> Result<Registration> {
+    let mut pauses = PAUSES.start();
     loop {
         let session = keep.session.current().id;
         if !own.contains(&session) {
@@ -121,7 +129,7 @@ pub(super) async fn register(
         match groups.join(&keep.member, &keep.payload, replaces).await? {
             Joined::Joined(registration) => return Ok(registration),
             Joined::Taken(Some(owner)) if own.contains(&owner) && owner != keep.session.current().id => {
-                sleep(FIRST_PAUSE).await;
+                pauses.sleep().await;
             }
             Joined::Taken(owner) => {
                 let message = match owner {
@@ -166,7 +174,7 @@ fn closed(keep: &Keep) -> Error {
 
 /// Registers the member again and again. Returns the error that ends that.
 async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
-    let (mut own, mut pause) = (Vec::new(), FIRST_PAUSE);
+    let (mut own, mut pauses) = (Vec::new(), PAUSES.start());
     loop {
         if let State::Registered(registration) = keep.state() {
             own = vec![registration.session];
@@ -177,15 +185,14 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
         match register(groups, keep, false, &mut own).await {
             Ok(registration) => {
                 keep.set(State::Registered(registration));
-                pause = FIRST_PAUSE;
+                pauses = PAUSES.start();
             }
             Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
                 return error;
             }
             Err(error) => {
                 tracing::debug!(member = %keep.member, %error, "a member is not registered yet");
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pauses.sleep().await;
             }
         }
     }
@@ -215,13 +222,12 @@ impl Job for LeaveJob {
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let (keep, mut session) = (&*self.keep, self.keep.session.clone());
         let removed = async {
-            let mut pause = FIRST_PAUSE;
+            let mut pauses = PAUSES.start();
             while let Some(groups) = backend.groups()
                 && let Err(error) = keep.remove(groups).await
             {
                 tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pauses.sleep().await;
             }
         };
         tokio::select! {

@@ -158,6 +158,7 @@ impl Drop for Membership {
             std::mem::forget(self.keep.clone());
             return;
         }
+        self.keep.reports.dropped();
         if self.has_left || matches!(self.keep.state(), State::Ended(_)) {
             return;
         }

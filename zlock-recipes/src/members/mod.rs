@@ -7,6 +7,7 @@ mod handle;
 mod keep;
 mod membership;
 mod owner;
+mod reports;
 mod view;
 
 pub use handle::Members;

@@ -4,21 +4,23 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-use zlock_core::{Error, LastFailure, LockPath, Result, SessionEvents, SessionState};
+use zlock_core::{Error, LastFailure, LockPath, Result, Retry, RetryPolicy, SessionEvents, SessionState};
 
-const FIRST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(5);
+/// The longest pause.
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// The pauses between the attempts at one request: they double.
+/// The pauses of work that is attempted until it succeeds. They are random, so that clients that fail together do not all try
+/// again together.
+pub(crate) const PAUSES: RetryPolicy =
+    RetryPolicy::bounded_exponential(Duration::from_millis(50), LONGEST, u32::MAX);
+
+/// The pauses between the attempts at one request.
 #[derive(Debug)]
-pub(crate) struct Pauses {
-    next: Duration,
-}
+pub(crate) struct Pauses(Retry);
 
 impl Default for Pauses {
     fn default() -> Self {
-        Pauses { next: FIRST }
+        Pauses(PAUSES.start())
     }
 }
 
@@ -37,11 +39,9 @@ impl Pauses {
         if !error.is_retryable() || error.is_lock_lost() || !session.current().is_live() {
             return Err(error);
         }
-        let pause = self.next;
-        tracing::warn!(%path, %error, ?pause, "a waiter got no answer; it keeps its place and asks again");
+        tracing::warn!(%path, %error, "a waiter got no answer; it keeps its place and asks again");
         LastFailure::note(|| error);
-        sleep(pause).await;
-        self.next = (pause * 2).min(LONGEST);
+        self.0.sleep().await;
         Ok(())
     }
 }

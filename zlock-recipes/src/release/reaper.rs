@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use zlock_core::{
     CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
 };
@@ -18,11 +18,8 @@ use crate::hold::Hold;
 use crate::place::admission::{Admission, Admitted};
 use crate::place::cohort::{Ended, Turn};
 use crate::place::granted::Granted;
+use crate::place::pauses::PAUSES;
 use crate::place::succession::{PlaceHandle, remove};
-
-/// The time between two attempts after the first one failed although the session is connected.
-const FIRST_DELAY: Duration = Duration::from_millis(50);
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// How long a job without an answer keeps other jobs from sending requests.
 const TURN: Duration = Duration::from_secs(1);
@@ -97,7 +94,7 @@ impl Hold {
 impl Job for NodeJob {
     /// Retries until it succeeds or the epoch is over. In both cases no node is left.
     async fn run(&self, backend: &dyn CoordinationBackend) {
-        let (path, mut session, mut delay) = (&self.path, self.session.clone(), FIRST_DELAY);
+        let (path, mut session, mut pauses) = (&self.path, self.session.clone(), PAUSES.start());
         if let Some(create) = &mut *self.create() {
             create.abandon();
         }
@@ -133,8 +130,7 @@ impl Job for NodeJob {
                 return;
             }
             tracing::warn!(%path, error = %e, "a node could not be {what} yet");
-            sleep(delay).await;
-            delay = (delay * 2).min(LONGEST_DELAY);
+            pauses.sleep().await;
         }
     }
 }

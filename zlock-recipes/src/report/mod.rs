@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
+use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
 use zlock_core::{ErrorKind, FencingToken, Label, Result, Session};
 
 /// The observer of a client, which is set at most once.
@@ -103,6 +103,10 @@ impl Observer for Reports {
 
     fn job_last_done(&self, name: &str, tick: SystemTime, period: Duration) {
         self.to(|observer| observer.job_last_done(name, tick, period));
+    }
+
+    fn member_changed(&self, group: &str, before: Option<MemberState>, now: Option<MemberState>) {
+        self.to(|observer| observer.member_changed(group, before, now));
     }
 
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {

@@ -2,15 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use zlock_core::{Error, ErrorKind, Result, SessionEvents, SessionState, Watch};
+use zlock_core::{Error, ErrorKind, Result, Retry, SessionEvents, SessionState, Watch};
 
 use super::freshness::Freshness;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use crate::place::pauses::PAUSES;
 
 /// Something in the store that can be read and watched.
 pub(crate) trait Source: fmt::Debug + Send {
@@ -37,7 +34,7 @@ pub(crate) struct Follower<S: Source> {
     stale_since: Option<Instant>,
     /// The earliest time of the next read, after one that failed.
     read_at: Option<Instant>,
-    pause: Duration,
+    pauses: Retry,
     /// What was returned last.
     shown: Option<(S::Seen, Freshness)>,
 }
@@ -51,7 +48,7 @@ impl<S: Source> Follower<S> {
             known: None,
             stale_since: None,
             read_at: None,
-            pause: FIRST_PAUSE,
+            pauses: PAUSES.start(),
             shown: None,
         }
     }
@@ -116,15 +113,14 @@ impl<S: Source> Follower<S> {
         match read {
             Ok((seen, watch)) => {
                 (self.known, self.armed) = (Some(seen), Some(watch));
-                (self.stale_since, self.pause) = (None, FIRST_PAUSE);
+                (self.stale_since, self.pauses) = (None, PAUSES.start());
                 Ok(())
             }
             Err(error) if !is_passing(&error) => Err(error),
             Err(error) => {
                 tracing::debug!(source = ?self.source, %error, "a view could not be read yet");
                 self.doubt();
-                self.read_at = Some(Instant::now() + self.pause);
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                self.read_at = self.pauses.next_delay().map(|pause| Instant::now() + pause);
                 Ok(())
             }
         }

@@ -15,6 +15,8 @@ use zlock_core::{Error, ErrorKind, NodeName, Result};
 /// - In the isolation levels REPEATABLE READ and SERIALIZABLE, the transaction begins after the lock was granted. Otherwise, it may
 ///   read what was there before an earlier holder's last write. So acquire the lock before `BEGIN`.
 /// - The statement is not undone: a savepoint that is rolled back takes it back.
+/// - After a write lock was downgraded, a fence that was made before shows only that the read lock is held.
+///   Make another one after the downgrade, and do not write with it.
 ///
 /// As the first statement, it keeps others from getting the lock while the transaction is open. As the last statement before
 /// `COMMIT`, it is as safe, and keeps them waiting for less time. A transaction that stays open keeps the next holder waiting, even
@@ -48,7 +50,8 @@ impl Fence {
     /// The statement.
     pub const SQL: &'static str = "SELECT zlock.fence($1)";
 
-    /// The SQLSTATE of the error for a lock that is lost.
+    /// The SQLSTATE of the error for a lock that is lost. In REPEATABLE READ and SERIALIZABLE, the error may be `40001`, a failure of
+    /// serialization, as for any row that was deleted; the transaction is refused as well, and its repetition gets this one.
     pub const LOST: &'static str = "ZL003";
 
     /// Creates the fence of a lock from the name of its node. A guard has `postgres_fence` for that, a method of the facade's trait

@@ -1,7 +1,7 @@
 //! The options as the client library takes them.
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host as Server, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host as Server, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 use zlock_core::Host;
 
 use super::{DEFAULT_PORT, PostgresOptions, passfile};
@@ -46,38 +46,24 @@ impl PostgresOptions {
     /// # Errors
     /// Those of [`library_config`](Self::library_config).
     pub(crate) async fn server_config(&self, server: usize) -> Result<Config, String> {
+        Ok(one_of(&self.library_config().await?, server))
+    }
+
+    /// Returns the options for a connection with each of the servers, in the order in which they are to be tried. Only one that
+    /// accepts writes is used.
+    ///
+    /// # Errors
+    /// Those of [`library_config`](Self::library_config).
+    pub(crate) async fn writer_configs(&self) -> Result<Vec<Config>, String> {
         let all = self.library_config().await?;
-        let mut one = Config::new();
-        if let Some(host) = all.get_hosts().get(server) {
-            match host {
-                Server::Tcp(name) => one.host(name),
-                #[cfg(unix)]
-                Server::Unix(folder) => one.host_path(folder),
-            };
+        let mut each: Vec<_> = (0..self.kit.hosts.len()).map(|server| one_of(&all, server)).collect();
+        for one in &mut each {
+            one.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        if let Some(address) = all.get_hostaddrs().get(server) {
-            one.hostaddr(*address);
+        if all.get_load_balance_hosts() == LoadBalanceHosts::Random {
+            fastrand::shuffle(&mut each);
         }
-        if let Some(port) = all.get_ports().get(server).or(all.get_ports().first()) {
-            one.port(*port);
-        }
-        if let Some(user) = all.get_user() {
-            one.user(user);
-        }
-        if let Some(password) = all.get_password() {
-            one.password(password);
-        }
-        if let Some(database) = all.get_dbname() {
-            one.dbname(database);
-        }
-        if let Some(options) = all.get_options() {
-            one.options(options);
-        }
-        if let Some(name) = all.get_application_name() {
-            one.application_name(name);
-        }
-        one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
-        Ok(one)
+        Ok(each)
     }
 
     /// Returns what makes the TLS half of a connection, or `None` without TLS. Reads the files with certificates.
@@ -90,6 +76,51 @@ impl PostgresOptions {
         let verify = self.verify;
         self.kit.files.read(move || super::tls::Connector::new(&tls, verify)).await.map(Some)
     }
+}
+
+/// Returns the options of a connection with one server.
+fn one_of(all: &Config, server: usize) -> Config {
+    let mut one = Config::new();
+    if let Some(host) = all.get_hosts().get(server) {
+        match host {
+            Server::Tcp(name) => one.host(name),
+            #[cfg(unix)]
+            Server::Unix(folder) => one.host_path(folder),
+        };
+    }
+    if let Some(address) = all.get_hostaddrs().get(server) {
+        one.hostaddr(*address);
+    }
+    if let Some(port) = all.get_ports().get(server).or(all.get_ports().first()) {
+        one.port(*port);
+    }
+    if let Some(user) = all.get_user() {
+        one.user(user);
+    }
+    if let Some(password) = all.get_password() {
+        one.password(password);
+    }
+    if let Some(database) = all.get_dbname() {
+        one.dbname(database);
+    }
+    if let Some(options) = all.get_options() {
+        one.options(options);
+    }
+    if let Some(name) = all.get_application_name() {
+        one.application_name(name);
+    }
+    one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+    one.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+    if let Some(interval) = all.get_keepalives_interval() {
+        one.keepalives_interval(interval);
+    }
+    if let Some(retries) = all.get_keepalives_retries() {
+        one.keepalives_retries(retries);
+    }
+    if let Some(time) = all.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*time);
+    }
+    one
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::{Client, Config, NoTls};
-use zlock_core::Result;
+use zlock_core::{Error, Result};
 use zlock_core::kit::Failure as _;
 
 use crate::config::PostgresOptions;
@@ -24,18 +24,48 @@ pub(crate) async fn dial(
     limit: Duration,
     on_notification: Option<OnNotification>,
 ) -> Result<Link, Failure> {
-    let config = options.library_config().await.map_err(Failure::NoWay)?;
-    let pooled = options.pooled;
-    let dialled = async {
-        #[cfg(feature = "tls")]
-        if let Some(connector) = options.connector().await.map_err(Failure::NoWay)? {
-            let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
-            return Ok(Link::start(client, connection, pooled, runtime, on_notification));
+    let mut attempts = Attempts::new(options, limit).await?;
+    while let Some((config, share)) = attempts.next() {
+        let on_notification = on_notification.clone();
+        let dialled = async {
+            let pooled = options.pooled;
+            #[cfg(feature = "tls")]
+            if let Some(connector) = options.connector().await.map_err(Failure::NoWay)? {
+                let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
+                return Ok(Link::start(client, connection, pooled, runtime, on_notification));
+            }
+            let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
+            Ok(Link::start(client, connection, pooled, runtime, on_notification))
+        };
+        match timeout(share, dialled).await.unwrap_or(Err(Failure::Silent)) {
+            Ok(link) => return Ok(link),
+            Err(failure) => attempts.failure = failure,
         }
-        let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
-        Ok(Link::start(client, connection, pooled, runtime, on_notification))
-    };
-    timeout(limit, dialled).await.unwrap_or(Err(Failure::Silent))
+    }
+    Err(attempts.failure)
+}
+
+/// The attempts at a connection with one server after another. Each gets its share of the time that is left, so that one that does
+/// not answer leaves some to the others.
+struct Attempts {
+    left: std::vec::IntoIter<Config>,
+    until: Instant,
+    /// The failure of the last attempt.
+    failure: Failure,
+}
+
+impl Attempts {
+    async fn new(options: &PostgresOptions, limit: Duration) -> Result<Self, Failure> {
+        let until = Instant::now() + limit;
+        let configs = options.writer_configs().await.map_err(Failure::NoWay)?;
+        Ok(Attempts { left: configs.into_iter(), until, failure: Failure::Silent })
+    }
+
+    fn next(&mut self) -> Option<(Config, Duration)> {
+        let servers = u32::try_from(self.left.len()).unwrap_or(u32::MAX).max(1);
+        let share = self.until.saturating_duration_since(Instant::now()) / servers;
+        self.left.next().map(|config| (config, share))
+    }
 }
 
 impl PostgresOptions {
@@ -53,7 +83,17 @@ impl PostgresOptions {
     /// # Panics
     /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect_client(&self) -> Result<Client> {
-        self.connect_with(self.library_config().await).await
+        let connected = async {
+            let mut attempts = Attempts::new(self, self.kit.connect_timeout).await?;
+            while let Some((config, share)) = attempts.next() {
+                match self.connect_with(config, share).await {
+                    Ok(client) => return Ok(client),
+                    Err(failure) => attempts.failure = failure,
+                }
+            }
+            Err(attempts.failure)
+        };
+        connected.await.map_err(|failure| self.explain(failure))
     }
 
     /// Like [`connect_client`](Self::connect_client), with one of [`servers`](Self::servers), whatever its role.
@@ -67,12 +107,13 @@ impl PostgresOptions {
     /// # Panics
     /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect_client_to(&self, server: usize) -> Result<Client> {
-        self.connect_with(self.server_config(server).await).await
+        let config = self.server_config(server).await.map_err(Failure::NoWay);
+        let connected = async { self.connect_with(config?, self.kit.connect_timeout).await };
+        connected.await.map_err(|failure| self.explain(failure))
     }
 
-    async fn connect_with(&self, config: Result<Config, String>) -> Result<Client> {
+    async fn connect_with(&self, config: Config, limit: Duration) -> Result<Client, Failure> {
         let dialled = async {
-            let config = config.map_err(Failure::NoWay)?;
             #[cfg(feature = "tls")]
             if let Some(connector) = self.connector().await.map_err(Failure::NoWay)? {
                 let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
@@ -81,11 +122,12 @@ impl PostgresOptions {
             let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
             Ok(run(client, connection))
         };
-        let connected = timeout(self.kit.connect_timeout, dialled).await.unwrap_or(Err(Failure::Silent));
-        connected.map_err(|failure| {
-            let error = self.kit.connect_error(failure.classify().kind);
-            failure.explain(error)
-        })
+        timeout(limit, dialled).await.unwrap_or(Err(Failure::Silent))
+    }
+
+    fn explain(&self, failure: Failure) -> Error {
+        let error = self.kit.connect_error(failure.classify().kind);
+        failure.explain(error)
     }
 }
 

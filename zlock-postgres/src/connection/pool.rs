@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::config::PostgresOptions;
 use crate::connection::dial::dial;
@@ -15,6 +16,9 @@ use crate::error::Failure;
 
 /// The most connections that operations use. The flushes of one connection follow one another.
 const MAX: usize = 4;
+
+/// The time after a failure in which no further connection is tried: the server may allow no more.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A few connections, made on demand.
 pub(crate) struct Pool {
@@ -35,6 +39,8 @@ struct State {
     failed: u64,
     failure: Option<Failure>,
     is_closed: bool,
+    /// The time from which a further connection may be tried.
+    not_before: Option<Instant>,
 }
 
 impl Pool {
@@ -72,7 +78,8 @@ impl Pool {
 
     /// Makes a connection in the background, one at a time.
     fn dial(self: &Arc<Self>, state: &mut State) {
-        if state.is_dialling || state.is_closed {
+        let waits = !state.links.is_empty() && state.not_before.is_some_and(|time| Instant::now() < time);
+        if state.is_dialling || state.is_closed || waits {
             return;
         }
         state.is_dialling = true;
@@ -88,6 +95,7 @@ impl Pool {
                     tracing::debug!(?failure, "no further connection");
                     state.failed += 1;
                     state.failure = Some(failure);
+                    state.not_before = Some(Instant::now() + PAUSE);
                 }
             }
             drop(state);

@@ -10,15 +10,23 @@ BEGIN
     IF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    -- By then the client has given up. Its server process would wait on, unnoticed.
+    IF current_setting('lock_timeout') = '0' THEN
+        PERFORM set_config('lock_timeout', '3s', true);
+    END IF;
 END $$;
 
--- The live timeline. The control file shows the old one for a while after a promotion.
+-- The history of the server: its live timeline, and its system identifier, since the data may move to another cluster. The control
+-- file shows the old timeline for a while after a promotion.
 CREATE OR REPLACE FUNCTION zlock.v1_timeline() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    live_timeline text;
 BEGIN
     IF (SELECT s.static_term FROM zlock.setting s) THEN
         RETURN 'static';
     END IF;
-    RETURN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+    live_timeline := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+    RETURN live_timeline || ' ' || zlock.v1_system();
 END $$;
 
 CREATE OR REPLACE FUNCTION zlock.v1_system() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -181,8 +189,9 @@ DECLARE
 BEGIN
     PERFORM zlock.v1_enter();
     PERFORM zlock.v1_lock_session(p_session);
-    PERFORM 1 FROM zlock.session s WHERE s.id = p_session AND s.ended;
-    IF NOT FOUND THEN
+    -- A session whose row is missing is over, too: an operator may have deleted it.
+    PERFORM 1 FROM zlock.session s WHERE s.id = p_session AND NOT s.ended;
+    IF FOUND THEN
         RETURN;
     END IF;
     DELETE FROM zlock.member m WHERE m.session = p_session;

@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS zlock.setting (
 );
 INSERT INTO zlock.setting (longest_ttl) VALUES ('30 s') ON CONFLICT DO NOTHING;
 
--- The histories of the server: each promotion of a replica and each restore from a backup begins another one.
+-- The histories of the server: each promotion of a replica, each recovery of a backup to a point in time, and
+-- each move to another cluster begins another one. A snapshot of a volume that is put back does not.
 CREATE TABLE IF NOT EXISTS zlock.term (
     n integer PRIMARY KEY,
     system bigint NOT NULL,

@@ -90,7 +90,8 @@ impl Heart {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn listen(&self, session: SessionKey) -> Option<usize> {
-        if !self.options.listen {
+        // Behind a pooler, LISTEN succeeds and has no effect after its transaction.
+        if !self.options.listen || self.options.pooled {
             return None;
         }
         if let Some(number) = self.listens(session) {
@@ -102,7 +103,7 @@ impl Heart {
         }
         let link = self.open()?;
         let channel = format!("zlock_{}", session.id.get().cast_signed());
-        // The notification to ourselves shows that they arrive: behind a pooler, LISTEN succeeds and has no effect.
+        // The notification to ourselves shows that they arrive.
         let sql = format!("LISTEN {channel}; SELECT pg_notify('{channel}', '')");
         if let Err(failure) = link.execute(self.options.answer_time(), &sql).await {
             tracing::debug!(?failure, "no notifications");
@@ -120,6 +121,7 @@ impl Heart {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn unlisten(&self) {
+        let _turn = self.listening.lock().await;
         let link = {
             let mut current = self.lock();
             if current.listens_for.take().is_none() {

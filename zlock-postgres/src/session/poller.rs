@@ -26,25 +26,33 @@ const LONG_PERIOD: Duration = Duration::from_secs(5);
 /// How long notifications are received after the last wait.
 const LISTEN_ON: Duration = Duration::from_secs(10);
 
-/// Polls while anything is watched.
+/// Polls while anything is watched, and sweeps from time to time.
 pub(crate) async fn poll_forever(shared: &Arc<Shared>, session: SessionKey) -> Infallible {
     // What was seen before a failover counts no more.
     shared.observed.clear();
     // After a restart of a fleet, not all clients look at the same moment.
     let mut next_sweep = Instant::now() + REST.mul_f64(fastrand::f64() / 10.0);
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.watches.armed() => poll_while_watched(shared, session).await,
-            () = sleep_until(next_sweep) => {
-                next_sweep = Instant::now() + REST;
-                if shared.sessions.is_connected(session) == Ok(true)
-                    && let Err(failure) = sweep(shared).await
-                {
-                    tracing::debug!(?failure, "dead sessions could not be looked for");
-                }
+    let polls = async {
+        loop {
+            shared.watches.armed().await;
+            poll_while_watched(shared, session).await;
+        }
+    };
+    let sweeps = async {
+        loop {
+            sleep_until(next_sweep).await;
+            next_sweep = Instant::now() + REST;
+            if shared.sessions.is_connected(session) == Ok(true)
+                && let Err(failure) = sweep(shared).await
+            {
+                tracing::debug!(?failure, "dead sessions could not be looked for");
             }
         }
+    };
+    tokio::select! {
+        biased;
+        never = polls => never,
+        never = sweeps => never,
     }
 }
 
@@ -60,7 +68,9 @@ async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
             return;
         }
         let period = period(shared);
-        let due = shared.observed.next_due().map_or(now + period, |due| due.clamp(now, now + period));
+        // What was observed goes stale when nothing is watched.
+        let due = shared.observed.next_due().filter(|_| !shared.watches.is_empty());
+        let due = due.map_or(now + period, |due| due.clamp(now, now + period));
         tokio::select! {
             biased;
             () = sleep_until(due) => {}

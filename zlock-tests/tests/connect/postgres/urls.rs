@@ -2,7 +2,7 @@
 
 use zlock::{ErrorKind, Release};
 use zlock_testkit::{
-    PgBouncer, Port, PostgresServer, have_pgbouncer, have_postgres, limit, postgres_or_skip,
+    FaultProxy, PgBouncer, Port, PostgresServer, have_pgbouncer, have_postgres, limit, postgres_or_skip,
 };
 
 /// Connects by the URL, and acquires and releases a lock twice.
@@ -30,6 +30,33 @@ async fn a_url_is_enough() {
         // The first host does not answer.
         let nobody = Port::reserve();
         works(&format!("postgres://zlock@{},{}/zlock", nobody.addr(), server.addr())).await.unwrap();
+    })
+    .await;
+}
+
+/// As a machine without power is: a refused connection would be over at once.
+#[tokio::test]
+async fn a_silent_first_host_is_passed_over() {
+    let Some(server) = postgres_or_skip().await else { return };
+    limit(async {
+        let silent = FaultProxy::start(server.addr()).await;
+        silent.freeze().await;
+        let hosts = format!("{},{}", silent.addr(), server.addr());
+        let url = format!("postgres://zlock@{hosts}/zlock?session_timeout=4s");
+        works(&format!("{}?create_schema=true", server.url())).await.unwrap();
+        works(&url).await.unwrap();
+        let options = zlock::postgres::PostgresOptions::from_url(&url).unwrap();
+        options.connect_client().await.unwrap();
+
+        // A client whose server falls silent goes to the next one, and keeps its session.
+        let first = FaultProxy::start(server.addr()).await;
+        let url = format!("postgres://zlock@{},{}/zlock?session_timeout=6s", first.addr(), server.addr());
+        let client = zlock::connect(&url).await.unwrap();
+        let guard = client.mutex("/urls/silent").unwrap().acquire().await.unwrap();
+        first.freeze().await;
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        assert!(guard.is_held());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
     })
     .await;
 }

@@ -72,6 +72,61 @@ async fn without_timelines_the_operator_has_to_vouch_for_failovers() {
     .await;
 }
 
+/// The rows of the database have moved to another cluster, whose timeline has the same number.
+#[tokio::test]
+async fn a_session_does_not_move_to_another_system() {
+    limit(async {
+        let Some((server, observer)) = server().await else { return };
+        let client = zlock_recipes::Client::new(backend(server).await);
+        let guard = client.mutex(path("moved").as_str()).unwrap().acquire().await.unwrap();
+        let mine = "UPDATE zlock.session s SET timeline = s.timeline || '0' FROM zlock.node n
+            WHERE n.session = s.id AND n.id = $1::text::uuid AND s.timeline LIKE '% ' || (SELECT system_identifier FROM pg_control_system())";
+        assert_eq!(observer.execute(mine, &[&guard.node().as_str()]).await.unwrap(), 1);
+        assert_eq!(guard.lost().await.kind(), ErrorKind::SessionLost);
+    })
+    .await;
+}
+
+/// An operator deletes the row of a session. Its node is a dead one: it keeps nobody waiting, and nobody looks at it for ever.
+#[tokio::test]
+async fn a_node_without_a_session_is_removed() {
+    limit(async {
+        let Some((server, observer)) = server().await else { return };
+        let (session, lock, id) = (begin_session(&observer).await, path("orphan"), token().to_string());
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL, renews: true };
+        create_node(&observer, node).await.unwrap();
+        observer.execute("DELETE FROM zlock.session WHERE id = $1", &[&session]).await.unwrap();
+        let client = zlock_recipes::Client::new(backend(server).await);
+        let guard = client.mutex(lock.as_str()).unwrap().acquire().await.unwrap();
+        assert_eq!(names(&observer, &lock).await, [guard.node().as_str()]);
+        guard.release().await.unwrap();
+    })
+    .await;
+}
+
+/// A lock of the database is kept for long. Requests that were given up do not keep server processes.
+#[tokio::test]
+async fn requests_that_were_given_up_leave_no_processes() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::start().await;
+        let (client, lock) = (backend(&server).await, path("kept"));
+        let operator = observer(&server).await;
+        let keep = "SELECT pg_advisory_lock(2053861219, hashtext($1))";
+        operator.execute(keep, &[&lock.as_str()]).await.unwrap();
+        let client = zlock_recipes::Client::new(client);
+        let mutex = client.mutex(lock.as_str()).unwrap();
+        let error = mutex.acquire_timeout(Duration::from_secs(12)).await.unwrap_err();
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let processes: i64 = operator.query_one(waiting, &[]).await.unwrap().get(0);
+        report(format!("{processes} processes wait after 12 s: {error}"));
+        assert!(processes <= 4, "{processes}");
+    })
+    .await;
+}
+
 /// A create arrives when its session is over; and one that was begun before that takes effect, and is removed with the session.
 #[tokio::test]
 async fn a_late_create_of_a_session_that_is_over_is_refused() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::{Client, Config, NoTls};
-use zlock_core::{Error, Result};
 use zlock_core::kit::Failure as _;
+use zlock_core::{Error, Result};
 
 use crate::config::PostgresOptions;
 use crate::connection::link::{Link, OnNotification};

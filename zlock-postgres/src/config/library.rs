@@ -172,6 +172,16 @@ mod tests {
         assert_eq!(one_port.server_config(1).await.unwrap().get_ports(), [6]);
     }
 
+    /// One server is tried with all that the URL says.
+    #[tokio::test]
+    async fn nothing_is_lost_for_one_server() {
+        let url = "postgres://me:pw@h1:7/db?application_name=shop&options=-c%20geqo=off\
+            &sslnegotiation=direct&keepalives=0&keepalives_idle=7&keepalives_interval=8&keepalives_retries=3&tcp_user_timeout=9";
+        let options = PostgresOptions::from_url(url).unwrap();
+        let all = options.library_config().await.unwrap();
+        assert_eq!(options.writer_configs().await.unwrap(), [all]);
+    }
+
     #[tokio::test]
     async fn passwords_have_an_order() {
         let passfile = file("h:*:*:*:of the file");

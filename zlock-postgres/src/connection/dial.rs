@@ -57,7 +57,8 @@ struct Attempts {
 impl Attempts {
     async fn new(options: &PostgresOptions, limit: Duration) -> Result<Self, Failure> {
         let until = Instant::now() + limit;
-        let configs = options.writer_configs().await.map_err(Failure::NoWay)?;
+        let configs = timeout(limit, options.writer_configs()).await.unwrap_or(Ok(Vec::new()));
+        let configs = configs.map_err(Failure::NoWay)?;
         Ok(Attempts { left: configs.into_iter(), until, failure: Failure::Silent })
     }
 
@@ -107,9 +108,15 @@ impl PostgresOptions {
     /// # Panics
     /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect_client_to(&self, server: usize) -> Result<Client> {
-        let config = self.server_config(server).await.map_err(Failure::NoWay);
-        let connected = async { self.connect_with(config?, self.kit.connect_timeout).await };
-        connected.await.map_err(|failure| self.explain(failure))
+        let limit = self.kit.connect_timeout;
+        let connected = async {
+            let config = self.server_config(server).await.map_err(Failure::NoWay)?;
+            self.connect_with(config, limit).await
+        };
+        timeout(limit, connected)
+            .await
+            .unwrap_or(Err(Failure::Silent))
+            .map_err(|failure| self.explain(failure))
     }
 
     async fn connect_with(&self, config: Config, limit: Duration) -> Result<Client, Failure> {

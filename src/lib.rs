@@ -80,6 +80,7 @@
 //! | `etcd`, `etcd-tls` | [`etcd`], `etcd://` | `protoc`; for TLS a C compiler |
 //! | `postgres`, `postgres-tls` | [`postgres`], `postgres://` | nothing; for TLS a C compiler |
 //! | `cron` | schedules of jobs that are cron expressions with a time zone | nothing |
+//! | `discovery` | the JSON of Curator's `ServiceDiscovery` | nothing |
 //! | `srv` | servers that DNS names: `zk+srv://`, `etcd+srv://` | nothing |
 //! | `metrics` | [`metrics`], an observer for the crate of that name | nothing |
 //!
@@ -156,6 +157,13 @@ pub mod job {
     #[doc(inline)]
     pub use zlock_recipes::job::*;
 }
+/// Instances of services, as Curator's `ServiceDiscovery` has them.
+#[cfg(feature = "discovery")]
+pub mod discovery {
+    #[doc(inline)]
+    pub use zlock_recipes::discovery::*;
+}
+
 /// The measurements of a client, and the trait that receives them.
 pub mod observer {
     #[doc(inline)]

@@ -11,7 +11,7 @@ use crate::setup::set_up;
 use crate::test::{everything, test};
 
 /// The facade's features, each alone, and none.
-const FEATURES: [&str; 12] = [
+const FEATURES: [&str; 13] = [
     "",
     "mem",
     "zk",
@@ -24,6 +24,7 @@ const FEATURES: [&str; 12] = [
     "zk,etcd,srv",
     "metrics",
     "mem,cron",
+    "mem,discovery",
 ];
 
 /// The command's stores, each alone.

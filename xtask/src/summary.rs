@@ -9,7 +9,7 @@ const SKIP_MARK: &str = "ZLOCK-SKIP ";
 /// The beginning of a line about a running server: zlock-testkit's `SERVER_MARK`.
 const SERVER_MARK: &str = "ZLOCK-SERVER ";
 
-const BACKENDS: [&str; 4] = ["mem", "zookeeper", "etcd", "none"];
+const BACKENDS: [&str; 5] = ["mem", "zookeeper", "etcd", "postgres", "none"];
 
 #[derive(Debug, Default)]
 struct Count {
@@ -59,7 +59,7 @@ impl Summary {
                 ("ok", None) => count.passed += 1,
                 ("FAILED", _) => {
                     count.failed += 1;
-                    self.failures.push(format!("{package} {source} {name}"));
+                    self.failures.push(format!("{package} {source} {name}{}", panic(stdout, name)));
                 }
                 _ => count.ignored += 1,
             }
@@ -84,6 +84,17 @@ fn test(line: &str) -> Option<(&str, &str)> {
     ["ok", "FAILED", "ignored"].contains(&result).then_some((name.split(" - should").next()?, result))
 }
 
+/// Returns the beginning of what a failed test printed from its panic on, indented.
+fn panic(stdout: &str, name: &str) -> String {
+    let output = stdout.split_once(&format!("---- {name} stdout ----")).map_or("", |(_, output)| output);
+    let lines = output.lines().take_while(|line| !line.starts_with("---- ") && *line != "failures:");
+    lines
+        .skip_while(|line| !line.contains(" panicked at "))
+        .take(10)
+        .map(|line| format!("\n  {line}"))
+        .collect()
+}
+
 /// Returns the crate of a documentation test such as `zlock-core/src/path.rs - LockPath (line 3)`.
 fn documented(name: &str) -> &str {
     name.split_once("/src/").map_or("zlock", |(package, _)| package)
@@ -100,9 +111,10 @@ fn backend(package: &str, source: &str, name: &str) -> &'static str {
     }
     let modules = name.rsplit_once("::").map_or("", |(modules, _)| modules);
     let mut words = source.split(['/', '.', '_', '-']).chain(modules.split("::"));
-    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper" | "etcd")) {
+    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper" | "etcd" | "postgres")) {
         Some("mem") => "mem",
         Some("etcd") => "etcd",
+        Some("postgres") => "postgres",
         Some(_) => "zookeeper",
         None => "none",
     }
@@ -157,7 +169,8 @@ mod tests {
     fn counts_by_crate_and_backend() {
         let mut summary = Summary::default();
         assert!(summary.is_empty());
-        let zk = "running 3 tests\ntest a::skipped ... ok\ntest b ... FAILED\ntest c - should panic ... ok\n";
+        let zk = "running 3 tests\ntest a::skipped ... ok\ntest b ... FAILED\ntest c - should panic ... ok\n\n\
+                  failures:\n\n---- b stdout ----\na line\nthread 'b' panicked at tests/live.rs:7:5:\nnot held\n\nfailures:\n    b\n";
         add(&mut summary, "zlock-zk", "tests/live.rs", zk, false);
         let recipes = "test mutex::mem::order ... ok\ntest mutex::zk::order ... ok\n\
                        test judge ... ignored, slow\ntest what_zookeeper::zookeeper ... ok\n";
@@ -184,7 +197,9 @@ mod tests {
         let text = summary.to_string();
         assert!(text.contains("\nservers: ZooKeeper 3.8.0, etcd 3.4.23\n"), "{text}");
         assert!(text.contains("SKIPPED 1 test(s), there is no java:\n  zlock-zk a::skipped"), "{text}");
-        assert!(text.contains("FAILED zlock-zk tests/live.rs b"), "{text}");
+        let panic =
+            "FAILED zlock-zk tests/live.rs b\n  thread 'b' panicked at tests/live.rs:7:5:\n  not held\n";
+        assert!(text.contains(panic), "{text}");
         assert!(text.contains("FAILED zlock-core src/lib.rs: not by a test"), "{text}");
         assert!(summary.failed() && !summary.is_empty());
     }

@@ -21,7 +21,7 @@ pub(crate) fn everything() -> Vec<&'static str> {
         "SKIPPED all of etcd, and the command and the models, which have it: its client needs protoc and \
          google/protobuf/*.proto to build (apt-get install protobuf-compiler libprotobuf-dev)"
     );
-    let features = "zlock/zk-tls,zlock/zk-sasl,zlock/srv,zlock/cron,zlock-tests/zk-tls,zlock-tests/zk-sasl,zlock-tests/srv";
+    let features = "zlock/zk-tls,zlock/zk-sasl,zlock/srv,zlock/cron,zlock/discovery,zlock-tests/zk-tls,zlock-tests/zk-sasl,zlock-tests/srv";
     vec!["--workspace", "--exclude", "zlock-etcd", "--exclude", "zlock-cli", "--features", features]
 }
 

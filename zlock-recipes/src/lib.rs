@@ -52,3 +52,11 @@ pub use release::Release;
 pub use slots::{Slot, Slots};
 pub use value::{CompareAndSet, Counter, CounterFormat, SharedValue, ValueView, ValueWatch};
 pub use view::Freshness;
+
+/// Instances of services, as Curator's `ServiceDiscovery` has them.
+#[cfg(feature = "discovery")]
+pub mod discovery {
+    pub use serde_json;
+
+    pub use crate::members::discovery::ServiceInstance;
+}

@@ -3,6 +3,8 @@
 //! A member is a node of the contract `Groups`. What is added is that it is registered again in each new session (`keep.rs`), and
 //! a view of the others (`view.rs`).
 
+#[cfg(feature = "discovery")]
+pub(crate) mod discovery;
 mod handle;
 mod keep;
 mod membership;

@@ -138,7 +138,8 @@ pub async fn t8_refused_release<M: Mutual>(case: &Case<'_>) {
     served::<M>(case, &b).await;
 }
 
-/// T9: a store that refuses everything at once does not keep the background busy: a handful of attempts in ten seconds.
+/// T9: a store that refuses everything at once does not keep the background busy: after some quick attempts there is a random
+/// time of up to five seconds between two of them, so about seventeen in half a minute.
 pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -147,7 +148,7 @@ pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     let time = Duration::from_secs(if case.paused { 30 } else { 5 });
     sleep(time).await;
     let tries = a.faults.count(Call::Delete);
-    assert!((3..20).contains(&(tries / M::NODES)), "{tries} tries in {time:?}");
+    assert!((3..40).contains(&(tries / M::NODES)), "{tries} tries in {time:?}");
     assert_eq!(a.client.pending_cleanups(), M::NODES);
     a.faults.mend();
     served::<M>(case, &b).await;

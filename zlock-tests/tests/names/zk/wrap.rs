@@ -214,7 +214,8 @@ async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
         observer.remove(&node).await;
         let held = held.await.unwrap();
         let second = wait_behind(&first, &observer, 1).await;
-        assert!(numbers(&observer, PATH).await.contains(&(i32::MAX - EDGE - 1)), "the last place");
+        let places = numbers(&observer, PATH).await;
+        assert!(places.contains(&(i32::MAX - EDGE - 1)), "not in the last place: {places:?}");
         let room = Arc::new(Room::default());
         let others = crowd(&clients[1..], 5, 2, PATH, &room);
         sleep(OPERATION * 3 / 2).await;

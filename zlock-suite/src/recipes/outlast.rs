@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, Result, SessionState};
 use zlock_recipes::Release;
 
@@ -23,7 +23,11 @@ enum Harm {
 const HARMS: [Harm; 3] = [Harm::Cut, Harm::Freeze, Harm::Mute];
 
 impl Harm {
+    /// Breaks the link once the session has most of its time left. After an outage, that takes some heartbeats.
     async fn begin(self, case: &Case<'_>, process: &Process) {
+        let most = case.store.session_timeout() * 2 / 3;
+        let left = || process.session().deadline.map(|deadline| deadline - Instant::now());
+        case.until("the deadline is far", async || left().is_none_or(|left| left > most)).await;
         match self {
             Harm::Cut => case.links().cut(&process.connection).await,
             Harm::Freeze => case.links().freeze(&process.connection).await,

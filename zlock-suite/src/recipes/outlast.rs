@@ -23,11 +23,11 @@ enum Harm {
 const HARMS: [Harm; 3] = [Harm::Cut, Harm::Freeze, Harm::Mute];
 
 impl Harm {
-    /// Breaks the link once the session has most of its time left. After an outage, that takes some heartbeats.
+    /// Breaks the link once the session has half of its time left. After an outage, that takes some heartbeats.
     async fn begin(self, case: &Case<'_>, process: &Process) {
-        let most = case.store.session_timeout() * 2 / 3;
+        let half = case.store.session_timeout() / 2;
         let left = || process.session().deadline.map(|deadline| deadline - Instant::now());
-        case.until("the deadline is far", async || left().is_none_or(|left| left > most)).await;
+        case.until("the deadline is far", async || left().is_none_or(|left| left > half)).await;
         match self {
             Harm::Cut => case.links().cut(&process.connection).await,
             Harm::Freeze => case.links().freeze(&process.connection).await,
@@ -62,9 +62,10 @@ async fn hasty(case: &Case<'_>) -> Process {
     case.process_with(|builder| builder.with_operation_timeout(Duration::from_secs(1)).unwrap()).await
 }
 
-/// Waits for longer than an operation may take.
+/// Waits for longer than an operation may take, and not until a client library takes the silence for a broken connection: its
+/// attempt at the next one might begin in the outage, and last as long again.
 async fn outage(case: &Case<'_>) {
-    sleep(case.store.session_timeout() / 4).await;
+    sleep(case.store.session_timeout() / 5).await;
 }
 
 async fn end(case: &Case<'_>, process: &Process) {

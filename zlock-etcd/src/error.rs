@@ -26,6 +26,10 @@ const NO_USER: &str = "user name is empty";
 /// The message of a server for a user that does not exist, or a wrong password.
 const REFUSED: &str = "authentication failed";
 
+/// The message of a server for a token that was issued before users or roles were changed. Such a token of type JWT never becomes
+/// valid again.
+const OLD_TOKEN: &str = "revision of auth store is old";
+
 /// The reason why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -130,12 +134,12 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if the server requires a user and the request had none, or if the library's request for a new token
-    /// was refused, which has the password from when the connection was made.
+    /// Returns `true` if the server requires a user and the request had none, if its token is too old, or if the library's
+    /// request for a new token was refused, which has the password from when the connection was made.
     pub(crate) fn asks_for_a_user(&self) -> bool {
         match self {
-            Failure::Etcd(error @ etcd::Error::GRpcStatus(status)) => {
-                status.message().contains(NO_USER) || is_refused(error)
+            Failure::Etcd(etcd::Error::GRpcStatus(status)) => {
+                [NO_USER, OLD_TOKEN, REFUSED].iter().any(|text| status.message().contains(text))
             }
             Failure::Unwatched(why) => why.contains(NO_USER),
             _ => false,
@@ -191,12 +195,10 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
         | code::UNAVAILABLE => (ErrorKind::Unavailable, true, true),
         code::NOT_FOUND if says("lease not found") => (ErrorKind::SessionLost, false, true),
         code::PERMISSION_DENIED => (ErrorKind::NotAuthorized, false, false),
-        // The library has already requested a new token. In the other two cases, permissions were changed meanwhile, and the
-        // request is repeated with a current token.
+        // The library has already requested a new token.
         code::UNAUTHENTICATED => (ErrorKind::NotAuthorized, false, false),
-        code::INVALID_ARGUMENT if says("revision of auth store is old") => {
-            (ErrorKind::Unavailable, false, true)
-        }
+        // The next connection requests one.
+        code::INVALID_ARGUMENT if says(OLD_TOKEN) => (ErrorKind::Unavailable, false, true),
         code::INVALID_ARGUMENT if says(REFUSED) || says(NO_USER) => (ErrorKind::NotAuthorized, false, false),
         code::INVALID_ARGUMENT if says("request is too large") => (ErrorKind::InvalidArgument, false, false),
         // Load, or a full disk: definite, but temporary or correctable.

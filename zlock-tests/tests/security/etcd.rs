@@ -19,7 +19,10 @@ async fn etcdctl(server: &Etcd, args: &[&str]) {
 
 /// A server with a user `orders`, who has access to `/prod/` and nothing else.
 async fn server_with_users() -> Etcd {
-    let server = Etcd::start().await;
+    with_users(Etcd::start().await).await
+}
+
+async fn with_users(server: Etcd) -> Etcd {
     for args in [
         &["user", "add", "root:toor"][..],
         &["user", "grant-role", "root", "root"],
@@ -105,6 +108,32 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
             watch.await;
         }
         assert_eq!(backend.session_events().current().epoch, 1);
+    })
+    .await;
+}
+
+/// A JSON web token names the revision of the users and roles, and is refused once any of them has changed.
+#[tokio::test]
+async fn a_token_of_an_older_revision_is_replaced() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        std::fs::write(&key, [7; 32]).unwrap();
+        let tokens = format!("--auth-token=jwt,sign-method=HS256,priv-key={},ttl=1h", key.display());
+        let server = with_users(Etcd::start_with(vec![&*tokens.leak()].leak()).await).await;
+        let prod = options(&server.connect_string())
+            .with_user("orders", "secret")
+            .with_prefix(LockPath::new("/prod").unwrap());
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("revision"));
+        let made = create(&backend, &path, Label::Lock).await;
+        etcdctl(&server, &["--user=root:toor", "user", "add", "other:x"]).await;
+        let before = backend.session_events().current().deadline;
+        until("the deadline moves", async || backend.session_events().current().deadline > before).await;
+        assert_eq!(backend.session_events().current().epoch, 1);
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     })
     .await;
 }

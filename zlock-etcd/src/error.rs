@@ -30,6 +30,9 @@ const REFUSED: &str = "authentication failed";
 /// valid again.
 const OLD_TOKEN: &str = "revision of auth store is old";
 
+/// The message of a server whose space quota is used up.
+const FULL: &str = "database space exceeded";
+
 /// The reason why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -107,7 +110,8 @@ impl Failure {
     /// Returns `true` if the server has failed and not the request, so that another server may succeed.
     pub(crate) fn is_the_servers(&self) -> bool {
         let FailureClass { kind, ambiguous, retryable } = self.classify();
-        kind == ErrorKind::Unavailable && ambiguous && retryable
+        // All servers have the same quota, and about as much in their databases.
+        kind == ErrorKind::Unavailable && ambiguous && retryable && !self.says(FULL)
     }
 
     /// Returns `true` if a transaction has more operations than the server accepts.
@@ -201,7 +205,9 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
         code::INVALID_ARGUMENT if says(OLD_TOKEN) => (ErrorKind::Unavailable, false, true),
         code::INVALID_ARGUMENT if says(REFUSED) || says(NO_USER) => (ErrorKind::NotAuthorized, false, false),
         code::INVALID_ARGUMENT if says("request is too large") => (ErrorKind::InvalidArgument, false, false),
-        // Load, or a full disk: definite, but temporary or correctable.
+        // The requests that use up the quota are executed, and get the same answer as those that are refused after them.
+        code::RESOURCE_EXHAUSTED if says(FULL) => (ErrorKind::Unavailable, true, true),
+        // Load: definite, but temporary.
         code::RESOURCE_EXHAUSTED => (ErrorKind::Unavailable, false, true),
         code::FAILED_PRECONDITION | code::INVALID_ARGUMENT | code::NOT_FOUND => {
             (ErrorKind::Unexpected, false, false)
@@ -272,7 +278,7 @@ mod tests {
             (code::INVALID_ARGUMENT, "etcdserver: request is too large", InvalidArgument, false, false),
             (code::INVALID_ARGUMENT, "etcdserver: key is not provided", Unexpected, false, false),
             (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", Unavailable, false, true),
-            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Unavailable, false, true),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Unavailable, true, true),
             (code::FAILED_PRECONDITION, "etcdserver: lease already exists", Unexpected, false, false),
             (12, "unimplemented", Unexpected, true, false),
             (15, "etcdserver: corrupt cluster", Unexpected, true, false),

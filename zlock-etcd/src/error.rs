@@ -209,6 +209,10 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
         code::RESOURCE_EXHAUSTED if says(FULL) => (ErrorKind::Unavailable, true, true),
         // Load: definite, but temporary.
         code::RESOURCE_EXHAUSTED => (ErrorKind::Unavailable, false, true),
+        // Another server may execute it. Before 3.6, a learner's code was UNAVAILABLE.
+        code::FAILED_PRECONDITION if says("not supported for learner") => {
+            (ErrorKind::Unavailable, true, true)
+        }
         code::FAILED_PRECONDITION | code::INVALID_ARGUMENT | code::NOT_FOUND => {
             (ErrorKind::Unexpected, false, false)
         }
@@ -280,6 +284,7 @@ mod tests {
             (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", Unavailable, false, true),
             (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Unavailable, true, true),
             (code::FAILED_PRECONDITION, "etcdserver: lease already exists", Unexpected, false, false),
+            (code::FAILED_PRECONDITION, "etcdserver: rpc not supported for learner", Unavailable, true, true),
             (12, "unimplemented", Unexpected, true, false),
             (15, "etcdserver: corrupt cluster", Unexpected, true, false),
         ] {

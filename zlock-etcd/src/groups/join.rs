@@ -24,10 +24,16 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
     type Output = Joined;
 
     /// One transaction: puts the key if it does not exist, or belongs to another session that is to be replaced. Otherwise reads
-    /// what kept it from that.
+    /// what kept it from that. Before it, one that voids earlier attempts without an answer: another client may join once this
+    /// attempt is answered, and they must not take effect after that.
     async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Joined> {
         let (live, key) = (operation.shared.live(lease)?, self.id.as_str());
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, key);
+        if live.members().is_unanswered(&self.id) {
+            let answer = operation.write_alone(lease, Txn::new().and_then([fence.raise()])).await?;
+            fence.raised_by(&answer);
+            live.members().voided(&self.id);
+        }
         let (carried, renewal) = (fence.known(), live.renewal());
         let is_free = match self.replaces {
             false => was_created_at(key, 0),

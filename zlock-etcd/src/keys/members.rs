@@ -29,6 +29,18 @@ impl OwnMembers {
         }
     }
 
+    /// Returns `true` if a join has no answer, and may still be executed.
+    pub(crate) fn is_unanswered(&self, id: &NodeId) -> bool {
+        self.0.get(id).is_some_and(|state| state.unanswered > 0)
+    }
+
+    /// Records that no join that was sent before is executed any more.
+    pub(crate) fn voided(&mut self, id: &NodeId) {
+        if let Some(state) = self.0.get_mut(id) {
+            state.unanswered = 0;
+        }
+    }
+
     /// Records at which revision the key of the session's member was written.
     pub(crate) fn joined(&mut self, id: &NodeId, revision: i64) {
         if let Some(state) = self.0.get_mut(id) {
@@ -85,6 +97,10 @@ mod tests {
         members.answered(&id);
         members.joined(&id, 9);
         assert_eq!((members.removal(&id), members.revision(&id)), (Some(Removal::Unknown), Some(9)));
+        assert!(members.is_unanswered(&id));
+        members.voided(&id);
+        assert!(!members.is_unanswered(&id));
+        assert_eq!(members.removal(&id), Some(Removal::Known(9)));
         members.left(&id);
         assert_eq!((members.removal(&id), members.revision(&id)), (None, None));
     }

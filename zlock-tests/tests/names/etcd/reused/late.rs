@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use etcd_client::Client as Observer;
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, Deletion, HandOver, Label, LockPath, Target};
+use zlock_core::{CoordinationBackend, Deletion, HandOver, Joined, Label, LockPath, Target};
 use zlock_etcd::EtcdBackend;
 
 use super::{delete, key, lease, value};
@@ -157,6 +157,47 @@ async fn a_relabel_and_a_write_that_come_late_spare_the_next_node_of_the_name() 
         late.arrived().await;
         let written = value(&late.observer, &key(&late.path, &next.node)).await;
         assert_eq!(written, format!("zlock1 write\nid {}\ndata", next.node.id).as_bytes());
+    })
+    .await;
+}
+
+/// The first attempt at a take-over arrives when another client has taken over.
+#[tokio::test]
+async fn a_take_over_that_comes_late_spares_its_successor() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let other = etcd::backend(&server.connect_string()).await;
+        let member = late.path.join("w7").unwrap();
+        late.slow_down();
+        let joined = late.backend.groups().unwrap().join(&member, b"old", true).await.unwrap();
+        assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
+        let joined = other.groups().unwrap().join(&member, b"new", true).await.unwrap();
+        assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
+        late.arrived().await;
+        let (members, _watch) = other.groups().unwrap().members_with_watch(&late.path).await.unwrap();
+        assert_eq!(members.len(), 1);
+        assert_eq!(members[0].contents.as_ref().unwrap().data, b"new");
+        other.groups().unwrap().leave(&member).await.unwrap();
+    })
+    .await;
+}
+
+/// The first attempt at a join arrives when the client knows that another one was the member, which has left since.
+#[tokio::test]
+async fn a_join_that_comes_late_makes_no_member() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let other = etcd::backend(&server.connect_string()).await;
+        let member = late.path.join("w7").unwrap();
+        other.groups().unwrap().join(&member, b"other", false).await.unwrap();
+        late.slow_down();
+        let taken = late.backend.groups().unwrap().join(&member, b"late", false).await.unwrap();
+        assert!(matches!(taken, Joined::Taken(_)), "{taken:?}");
+        other.groups().unwrap().leave(&member).await.unwrap();
+        late.arrived().await;
+        assert_eq!(late.names().await, [""; 0]);
     })
     .await;
 }

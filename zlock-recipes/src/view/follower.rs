@@ -132,9 +132,9 @@ impl<S: Source> Follower<S> {
     }
 }
 
-/// Completes when the session is not connected any more.
+/// Completes when the connection is interrupted or the session lost. A read of a closed one fails by itself.
 async fn in_doubt(session: &mut SessionEvents) {
-    while session.current().state == SessionState::Connected {
+    while !matches!(session.current().state, SessionState::Suspended | SessionState::Lost) {
         session.changed().await;
     }
 }

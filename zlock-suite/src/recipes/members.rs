@@ -173,6 +173,19 @@ pub async fn cut_off_observer_is_stale_and_sees_what_it_missed(case: &Case<'_>) 
     drop((me, other));
 }
 
+/// The client is closed while a view waits that has just listed the group. The view ends.
+pub async fn view_of_a_client_that_is_closed_ends(case: &Case<'_>) {
+    let a = case.process().await;
+    let mut watch = members(case, &a).watch();
+    watch.changed().await.unwrap();
+    let closes = async {
+        sleep(Duration::from_millis(1)).await;
+        a.client.close().await.unwrap();
+    };
+    let (view, ()) = tokio::join!(watch.changed(), closes);
+    assert_eq!(view.unwrap_err().kind(), ErrorKind::Closed);
+}
+
 /// An operator deletes the node of a member. It is registered again, and the others see that.
 pub async fn deleted_member_is_registered_again(case: &Case<'_>) {
     let [a, b] = case.processes().await;

@@ -1,6 +1,7 @@
 //! Acquiring permits of a semaphore whose maximum is a value that may change.
 //!
-//! A grant is the relabel of the own node, while the maximum is one that all permits up to and including the own ones fit into:
+//! A grant is the relabel of the own node, while the maximum is one that all permits up to and including the own ones fit into,
+//! together with those that are granted behind them:
 //!
 //! 1. the maximum is read,
 //! 2. a listing shows that the permits fit,
@@ -8,8 +9,9 @@
 //! 4. a read that shows at least the state of the relabel finds the version that was read first, so the maximum had it at the
 //!    moment of the relabel.
 //!
-//! Nodes before the own one only leave, so what fits in the listing fits at the relabel. If the maximum has changed, the label
-//! is taken back, and the node goes on waiting.
+//! Nodes before the own one only leave, so what fits in the listing fits at the relabel. Of the nodes behind, those that are granted
+//! by this maximum have counted the own one. Those that were granted by an earlier one are in the listing. If the maximum has
+//! changed, the label is taken back, and the node goes on waiting.
 
 use std::pin::pin;
 

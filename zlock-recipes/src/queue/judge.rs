@@ -89,13 +89,14 @@ pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
     }
 }
 
-/// The head of the queue may have to wait, too: until the maximum is raised. Holders are labelled as such before they hold, so
-/// the first waiter is behind one of them, even if more hold than there are permits by now.
+/// The head of the queue may have to wait, too: until the maximum is raised. Holders are labelled as such before they hold. They
+/// may be behind a node that fitted before them and was not labelled in time, and count for it as well.
 fn judge_shared(queue: &Queue, me: &NodeId, max: Option<u64>) -> Verdict {
     let Some(place) = queue.position(me) else { return Verdict::NodeDeleted };
-    let (before, node) = (&queue[..place], &queue[place]);
+    let (before, node, behind) = (&queue[..place], &queue[place], &queue[place + 1..]);
+    let holders_behind = behind.iter().filter(|behind| is_granted(behind));
     let holds = match max {
-        Some(max) => weigh_shared(&queue[..=place]) <= max,
+        Some(max) => weigh_shared(queue[..=place].iter().chain(holders_behind)) <= max,
         None => is_granted(node),
     };
     match before.last() {
@@ -108,7 +109,7 @@ fn judge_shared(queue: &Queue, me: &NodeId, max: Option<u64>) -> Verdict {
 /// Returns `true` if this many permits of a semaphore with a shared maximum are free behind the queue.
 #[must_use]
 pub fn fits(queue: &Queue, weight: u32, max: u64) -> bool {
-    weigh_shared(queue).saturating_add(weight.into()) <= max
+    weigh_shared(queue.iter()).saturating_add(weight.into()) <= max
 }
 
 fn is_granted(node: &Node) -> bool {
@@ -116,12 +117,12 @@ fn is_granted(node: &Node) -> bool {
 }
 
 /// A node that is no permit of such a semaphore excludes all nodes behind it.
-fn weigh_shared(nodes: &[Node]) -> u64 {
+fn weigh_shared<'a>(nodes: impl Iterator<Item = &'a Node>) -> u64 {
     let weight = |node: &Node| match node.label {
         Label::Permits { weight, max: SHARED_MAX, .. } => weight.into(),
         _ => u64::MAX,
     };
-    nodes.iter().map(weight).fold(0, u64::saturating_add)
+    nodes.map(weight).fold(0, u64::saturating_add)
 }
 
 /// Returns the nodes of a queue that hold the lock, in order. The queue may be that of any kind of lock. Without a node, there
@@ -285,7 +286,10 @@ mod tests {
             (&[2, -1], 3, "hH"),
             (&[2, -2, -1], 3, "h-2"),
             // More hold than there are permits by now. The first waiter waits for any of them.
-            (&[1, 1, 1, 1, -1, -1], 2, "hh22-5"),
+            (&[1, 1, 1, 1, -1, -1], 2, "2222-5"),
+            // Holders behind a waiter count for it, and other waiters do not.
+            (&[-1, 1], 1, "-1"),
+            (&[-1, -1, 1], 2, "h12"),
             (&[1, -1], 2, "hH"),
         ] {
             let queue = shared(weights);

@@ -120,6 +120,22 @@ pub async fn change_before_the_grant_comes_first(case: &Case<'_>) {
     }
 }
 
+/// A later request is granted while the relabel of an earlier one is under way. Once the maximum is lowered, its permits count for
+/// the earlier one.
+pub async fn holder_behind_counts(case: &Case<'_>) {
+    let (a, b, c) = (worker(case).await, worker(case).await, worker(case).await);
+    c.max.add(2).await.unwrap();
+    let relabel = a.process.faults.hold(Call::Relabel, Side::Before);
+    let mut first = a.waits(1);
+    relabel.reached().await;
+    let second = b.holds(1).await;
+    c.max.add(-1).await.unwrap();
+    relabel.open();
+    waits_on(&mut first, "beside one of one").await;
+    second.release().await.unwrap();
+    granted(first).await.release().await.unwrap();
+}
+
 /// The maximum changes all the time, while many acquire. There are never more holders than the largest maximum, and in the end
 /// all have had their turn.
 pub async fn changes_during_grants_have_one_of_two_orders(case: &Case<'_>) {

@@ -49,8 +49,17 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(crate) async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
-        let Request { client, path, label, data, .. } = request;
         let admitted = time_to_create(request).await?;
+        Place::create_admitted(request, listing, admitted).await
+    }
+
+    /// Creates the place at once. Whatever becomes of this, the node may be there for a while.
+    pub(crate) async fn create_admitted(
+        request: Request<'a>,
+        listing: Listing,
+        admitted: Admitted,
+    ) -> Result<Self> {
+        let Request { client, path, label, data, .. } = request;
         let node_id = client.node_ids.next();
         // Armed before the create is sent, so that no exit from here on leaves a node behind.
         let target = Target::Id(node_id.clone());
@@ -334,7 +343,7 @@ impl Drop for Cleanup<'_> {
 
 /// Waits until a create may begin. Each create that is given up leaves work for the background, even if it was never sent. So
 /// none begins while its request would have to wait for the connection, or without being admitted.
-async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> Result<Admitted> {
+pub(crate) async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> Result<Admitted> {
     let is_suspended = || client.session.current().state == SessionState::Suspended;
     let mut is_resumed = true;
     loop {

@@ -77,8 +77,8 @@ impl Barrier {
         self.pass(None).await
     }
 
-    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes two requests, and is not
-    /// counted. If a round has counted it by then, its number is returned.
+    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes two requests after the one by
+    /// which it arrived, and is not counted. If a round has counted it by then, its number is returned.
     ///
     /// # Errors
     /// - [`Busy`](zlock_core::ErrorKind::Busy) if the time is over and the member was not counted, or

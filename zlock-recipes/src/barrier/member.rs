@@ -9,8 +9,9 @@ use zlock_core::{
 
 use super::rounds::{Round, Rounds, label};
 use crate::acquire::Request;
-use crate::acquire::place::{Listing, Loss, Place};
+use crate::acquire::place::{Listing, Loss, Place, time_to_create};
 use crate::client::Client;
+use crate::place::admission::Admitted;
 use crate::place::granted::lost_error;
 use crate::place::pauses::{Pauses, connected};
 use crate::queue::{Event, Status, Step, other_max};
@@ -54,21 +55,29 @@ impl Meeting {
     /// Joins, and waits until a round counts the own node.
     pub(super) async fn pass(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
         let Some(deadline) = deadline else {
-            let mut member = Member::arrive(self, None).await?;
+            let mut member = Member::arrive(self, self.ready(None).await?).await?;
             return member.counted().await.map(|round| member.passed(round));
         };
         let last = LastFailure::default();
-        let Ok(member) = timeout_at(deadline, last.observe(Member::arrive(self, Some(deadline)))).await
-        else {
+        let Ok(ready) = timeout_at(deadline, last.observe(self.ready(Some(deadline)))).await else {
             return Err(self.request(Some(deadline)).timed_out("wait", false, last.get()));
         };
-        let mut member = member?;
+        // The time limit does not end this: once the create is sent, a round may count the node.
+        let mut member = last.observe(Member::arrive(self, ready?)).await?;
         let counted = match timeout_at(deadline, last.observe(member.counted())).await {
             Ok(counted) => counted,
             // Only a write settles whether a round has counted it.
             Err(_) => member.withdraw(last.get()).await,
         };
         counted.map(|round| member.passed(round))
+    }
+
+    /// Waits until a create may be sent, and reads the rounds. Writes nothing.
+    async fn ready(&self, deadline: Option<Instant>) -> Result<Ready> {
+        let mut watch = self.rounds.watch();
+        let value = watch.changed().await?.value;
+        let admitted = time_to_create(self.request(deadline)).await?;
+        Ok(Ready { watch, value, admitted })
     }
 
     fn request(&self, deadline: Option<Instant>) -> Request<'_> {
@@ -90,6 +99,14 @@ pub(super) struct Passed<'a> {
     pub(super) round: Round,
 }
 
+/// What a member has before it creates its node.
+struct Ready {
+    watch: ValueWatch,
+    /// The rounds, read before the create, whose listing is thus a later one. That is what a round may open by.
+    value: Option<Value>,
+    admitted: Admitted,
+}
+
 /// A member whose node is in the queue.
 struct Member<'a> {
     meeting: &'a Meeting,
@@ -102,12 +119,9 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    async fn arrive(meeting: &'a Meeting, deadline: Option<Instant>) -> Result<Self> {
-        let mut watch = meeting.rounds.watch();
-        // Read before the create, whose listing is thus a later one. That is what a round may open by.
-        let view = watch.changed().await?;
-        let request = meeting.request(deadline);
-        let mut place = Place::create(request, Listing::Always).await?;
+    async fn arrive(meeting: &'a Meeting, Ready { watch, value, admitted }: Ready) -> Result<Self> {
+        let request = meeting.request(None);
+        let mut place = Place::create_admitted(request, Listing::Always, admitted).await?;
         let queue = match place.first_event() {
             Some(Event::Listed(queue)) => queue,
             _ => Queue::linear([place.node().clone()].into()),
@@ -120,7 +134,7 @@ impl<'a> Member<'a> {
         }
         let (rounds, version) = (Rounds::default(), None);
         let mut member = Member { meeting, place, watch, rounds, version, queue: Some(queue) };
-        member.saw(view.value)?;
+        member.saw(value)?;
         Ok(member)
     }
 

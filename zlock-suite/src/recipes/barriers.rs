@@ -145,6 +145,24 @@ pub async fn an_older_listing_does_not_count_a_member_that_withdrew(case: &Case<
     assert_eq!(round(waiting).await, 1);
 }
 
+/// A member runs out of time while the answer to its create is on the way. Nobody passes with it, unless it passes as well.
+pub async fn member_that_times_out_while_it_arrives_passes_with_the_others(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (one, two) = (barrier(case, &a, 2), barrier(case, &b, 2));
+    let answer = a.faults.hold(Call::Create, Side::After);
+    let removal = a.faults.hold(Call::Delete, Side::Before);
+    let gone = tokio::spawn(async move { one.wait_timeout(MOMENT).await });
+    answer.reached().await;
+    sleep(2 * MOMENT).await;
+    let mut waiting = waits(&two);
+    let passed = timeout(2 * MOMENT, &mut waiting).await.is_ok();
+    answer.open();
+    let gone = timeout(LONG, gone).await.expect("it ends").unwrap();
+    removal.open();
+    assert_eq!(gone.is_ok(), passed, "{gone:?}");
+    waiting.abort();
+}
+
 /// A member whose session ends before the opening is not counted.
 pub async fn dead_member_is_not_counted(case: &Case<'_>) {
     let [a, b] = case.processes().await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
-    Created, CreatedQueue, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node,
-    Result, SessionState, Target, Watch,
+    Created, CreatedQueue, Error, ErrorKind, Existence, FencingToken, GuardNode, Label, LastFailure,
+    LockPath, Node, Result, SessionState, Target, Watch,
 };
 
 use crate::acquire::request::Request;
@@ -304,6 +304,11 @@ impl<'a> Place<'a> {
 
     pub(crate) fn node(&self) -> &Node {
         &self.created.node
+    }
+
+    /// Returns the node as what a write depends on.
+    pub(crate) fn guard(&self) -> GuardNode {
+        GuardNode::new(self.cleanup.path.clone(), self.node().name.clone(), self.fencing_token)
     }
 }
 

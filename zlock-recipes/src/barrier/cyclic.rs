@@ -39,6 +39,8 @@ impl Client {
 /// that dies or times out before that is not counted. A round opens once and for exactly `n` members, whatever they do
 /// afterwards.
 ///
+/// One of the members lists all of them, and opens the round by a write. A member that dies between the two may be counted.
+///
 /// Each call of [`wait`](Self::wait) is a member, also if several are made in one process.
 #[derive(Clone, Debug)]
 pub struct Barrier(Meeting);
@@ -65,8 +67,8 @@ impl Barrier {
     /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized).
     ///
     /// # Cancel safety
-    /// Dropping the future gives up waiting; no node is left behind. The round counts the member if it opens before its node is
-    /// removed.
+    /// Dropping the future gives up waiting; no node is left behind. A round may count the member if another one has listed it
+    /// before its node is removed.
     ///
     /// # Panics
     /// Panics outside a tokio runtime with time enabled.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use tokio::time::{Instant, timeout_at};
 use zlock_core::{
-    Error, ErrorKind, LastFailure, LockPath, NodeId, Queue, Result, Value, Version, WriteOutcome,
+    Error, ErrorKind, LastFailure, LockPath, NodeId, Queue, Result, SessionState, Value, Version,
+    WriteOutcome,
 };
 
 use super::rounds::{Round, Rounds, label};
@@ -13,7 +14,7 @@ use crate::acquire::place::{Listing, Loss, Place, time_to_create};
 use crate::client::Client;
 use crate::place::admission::Admitted;
 use crate::place::granted::lost_error;
-use crate::place::pauses::{Pauses, connected};
+use crate::place::pauses::Pauses;
 use crate::queue::{Event, Status, Step, other_max};
 use crate::value::{SharedValue, ValueWatch};
 
@@ -169,15 +170,16 @@ impl<'a> Member<'a> {
                 continue;
             };
             let session = &self.meeting.client.inner().session;
-            connected(session).await;
-            match self.write(next).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    let listed = self.place.ask_until_answered(Step::List, &mut loss).await?;
-                    self.queue = if let (Event::Listed(queue), _) = listed { Some(queue) } else { None };
+            if session.current().state == SessionState::Connected {
+                match self.write(next).await {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(error) => pauses.after(error, &self.meeting.path, session).await?,
                 }
-                Err(error) => pauses.after(error, &self.meeting.path, session).await?,
             }
+            // Members that were listed may be gone by now. Waits for the connection.
+            let listed = self.place.ask_until_answered(Step::List, &mut loss).await?;
+            self.queue = if let (Event::Listed(queue), _) = listed { Some(queue) } else { None };
         }
     }
 
@@ -204,16 +206,20 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Writes the rounds. Returns `false` if another member has written them.
+    /// Writes the rounds, if the own node is still there. Returns `false` if another member has written them.
     async fn write(&mut self, next: Rounds) -> Result<bool> {
         let values = self.meeting.rounds.values("wait")?;
-        let path = self.meeting.rounds.path();
-        match values.write_value(path, self.version, next.text().as_bytes(), None).await? {
+        let (path, guard) = (self.meeting.rounds.path(), self.place.guard());
+        match values.write_value(path, self.version, next.text().as_bytes(), Some(&guard)).await? {
             WriteOutcome::Written(version) => {
                 (self.rounds, self.version) = (next, Some(version));
                 Ok(true)
             }
             WriteOutcome::Conflict(now) => self.saw(now).map(|()| false),
+            WriteOutcome::GuardGone => {
+                self.check()?;
+                Err(lost_error(Status::NodeDeleted, "wait", &self.meeting.path))
+            }
             _ => Err(Error::new(ErrorKind::Unexpected, "wait").with_path(path)),
         }
     }

@@ -163,6 +163,24 @@ pub async fn member_that_times_out_while_it_arrives_passes_with_the_others(case:
     waiting.abort();
 }
 
+/// The link of the last member breaks before it opens the round. The other one gives up meanwhile, and is not counted.
+pub async fn member_that_left_during_an_outage_is_not_counted(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (gone, listed) = (waits(&barrier(case, &a, 2)), b.faults.hold(Call::Create, Side::After));
+    until_members(case, 1).await;
+    let mut waiting = waits(&barrier(case, &b, 2));
+    listed.reached().await;
+    case.links().cut(&b.connection).await;
+    case.until_session(&b, 1, SessionState::Suspended).await;
+    listed.open();
+    gone.abort();
+    until_members(case, 1).await;
+    case.links().heal(&b.connection).await;
+    assert!(timeout(2 * MOMENT, &mut waiting).await.is_err(), "passed alone");
+    assert_eq!(barrier(case, &a, 2).wait().await.unwrap(), 1);
+    assert_eq!(round(waiting).await, 1);
+}
+
 /// A member whose session ends before the opening is not counted.
 pub async fn dead_member_is_not_counted(case: &Case<'_>) {
     let [a, b] = case.processes().await;

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use zlock_core::{Error, ErrorKind, LockPath, Result, Value};
 
 use crate::client::Client;
+use crate::place::pauses::PAUSES;
 use crate::value::SharedValue;
 
 const OPEN: &[u8] = b"open";
@@ -41,7 +42,8 @@ impl Client {
 /// A gate: whoever waits at it goes on when it is open. Created by [`Client::latch`]. Cheap to clone.
 ///
 /// A latch outlives its clients: one that was closed by a process that has died stays closed until another opens it. It is a
-/// value, `open` or `closed`. A value with any other data is a closed latch, and a missing one an open latch.
+/// value, `open` or `closed`. A value with any other data is a closed latch, and a missing one an open latch. Clients that wait take
+/// any write for an opening, even one by another program that leaves the latch closed.
 #[derive(Clone, Debug)]
 pub struct Latch {
     value: SharedValue,
@@ -128,13 +130,30 @@ impl Latch {
     /// # Examples
     /// See [`Client::latch`].
     pub async fn wait(&self) -> Result<()> {
-        let (mut watch, mut closed) = (self.value.watch(), None);
+        let now = self.now().await?;
+        let closed = now.as_ref().map(|value| value.version);
+        if is_open(data(now.as_ref())) {
+            return Ok(());
+        }
+        let mut watch = self.value.watch();
         loop {
             let value = watch.changed().await?.value;
-            let Some(version) = value.as_ref().map(|value| value.version) else { return Ok(()) };
             // A closed latch is not closed again, so one of another version was open in between.
-            if is_open(data(value.as_ref())) || *closed.get_or_insert(version) != version {
+            if is_open(data(value.as_ref())) || value.map(|value| value.version) != closed {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Reads the value as it is. The first look of a view may be older.
+    async fn now(&self) -> Result<Option<Value>> {
+        let mut pauses = PAUSES.start();
+        loop {
+            match self.value.get().await {
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+                    pauses.sleep().await;
+                }
+                read => return read,
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Locks on an ensemble of three real ZooKeeper servers, some of which die.
+//! Locks and latches on an ensemble of three real ZooKeeper servers, some of which die.
 //!
 //! Times are printed; only their order is asserted.
 
@@ -337,6 +337,31 @@ async fn a_waiter_says_that_its_server_contradicts_the_leader() {
             assert!(refused.to_string().contains("its leader does not have"), "{refused}");
         }
         assert!(sent.iter().all(|(_, packets)| *packets < 200.0), "{sent:?}");
+    })
+    .await;
+}
+
+/// A latch was closed before the call, and the waiter's server does not know it yet.
+#[tokio::test]
+async fn a_latch_that_was_closed_is_not_passed_on_a_follower_that_is_behind() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let ensemble = Ensemble::start_linked(3, ZooKeeper::builder().tick(TICK)).await;
+        let (leader, behind) = (ensemble.leader().await, ensemble.followers().await[0]);
+        let [closer, waiter] = [leader, behind].map(|member| ensemble.members()[member].connect_string());
+        let (closer, waiter) = (connect(closer, LONG).await, connect(waiter, LONG).await);
+        let [closed, waited] = [&closer, &waiter].map(|client| client.latch("/latch").unwrap());
+        waited.wait().await.unwrap();
+        ensemble.cut_off(behind);
+        closed.close().await.unwrap();
+        let error = waited.wait_timeout(TICK).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        ensemble.join(behind);
+        closed.open().await.unwrap();
+        timeout(LONG, waited.wait()).await.expect("it is open").unwrap();
     })
     .await;
 }

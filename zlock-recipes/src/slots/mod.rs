@@ -103,7 +103,7 @@ impl Slots {
         self.take(guard).await
     }
 
-    /// Acquires the smallest free number, waiting for at most `time`.
+    /// Acquires the smallest free number, waiting for at most `time`. A zero duration makes a single attempt.
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if no number is free by then, and those of [`acquire`](Self::acquire).
@@ -132,6 +132,10 @@ impl Slots {
         // A deadline that the clock cannot represent means no time limit.
         let Some(deadline) = Instant::now().checked_add(time) else { return self.acquire().await };
         let guard = self.permits.acquire_timeout(time).await?;
+        if time.is_zero() {
+            // A single attempt, as with a lock.
+            return self.take(guard).await;
+        }
         timeout_at(deadline, self.take(guard)).await.unwrap_or_else(|_| {
             let message = "timed out while a free number was looked for";
             Err(Error::new(ErrorKind::Unavailable, "acquire").with_path(&self.path).with_message(message))

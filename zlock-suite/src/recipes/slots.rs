@@ -1,6 +1,7 @@
 //! Slots, on every store that has values.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -43,6 +44,15 @@ pub async fn numbers_are_unique(case: &Case<'_>) {
             slot.release().await.unwrap();
         }
     }
+}
+
+/// Without any time to wait, a number that is free is taken.
+pub async fn no_time_is_one_attempt(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let slot = slots(case, &a, 1).acquire_timeout(Duration::ZERO).await.unwrap();
+    assert_eq!(slot.number(), 0);
+    let error = slots(case, &b, 1).acquire_timeout(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
 }
 
 /// A client waits while all numbers are taken, and gets the one that becomes free.

@@ -17,6 +17,7 @@ use crate::client::Client;
 use crate::guard::Guard;
 use crate::guard::context::LockContext;
 use crate::locks::semaphore::PermitRequest;
+use crate::place::pauses::PAUSES;
 use crate::release::Release;
 use crate::value::{CompareAndSet, SharedValue};
 
@@ -146,18 +147,22 @@ impl Slots {
     async fn take(&self, guard: Guard) -> Result<Slot> {
         let (hold, backend) = (guard.hold().clone(), guard.hold().client().backend());
         let me = hold.record().node_id();
-        let mut now = self.numbers.get().await?;
+        let mut pauses = PAUSES.start();
         loop {
+            let now = self.numbers.get().await?;
             let version = now.as_ref().map(|value| value.version);
             let data = now.as_ref().map(|value| &*value.data);
             // Listed after the table was read: a number whose node is missing now is free.
             let queue = backend.children(guard.path()).await?;
             let mut table = Table::parse(data, self.numbers.path())?;
             let Some(number) = table.take(&me, &queue, self.n) else { return Err(self.none_free()) };
-            match self.numbers.compare_and_set_under(&guard, version, table.text()).await? {
-                CompareAndSet::Written(_) => return Ok(Slot { guard, number }),
-                CompareAndSet::Conflict(other) => now = other,
+            if let CompareAndSet::Written(_) =
+                self.numbers.compare_and_set_under(&guard, version, table.text()).await?
+            {
+                return Ok(Slot { guard, number });
             }
+            // Without a pause, a fleet that starts together lists the queue again for each number that one of it gets.
+            pauses.sleep().await;
         }
     }
 

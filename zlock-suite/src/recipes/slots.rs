@@ -46,6 +46,22 @@ pub async fn numbers_are_unique(case: &Case<'_>) {
     }
 }
 
+/// Clients that take numbers at the same time do not all list the queue for each number that one of them gets.
+pub async fn crowd_does_not_list_for_each_other(case: &Case<'_>) {
+    let processes: [Process; 4] = case.processes().await;
+    let held = join_all((0..48).map(|n| {
+        let slots = slots(case, &processes[n % 4], 48);
+        async move { acquired(&slots).await }
+    }));
+    let held = held.await;
+    assert_eq!(numbers(&held), (0..48).collect());
+    let listings: usize = processes.iter().map(|process| process.faults.count(Call::Children)).sum();
+    assert!(listings <= 8 * 48, "{listings}");
+    for slot in held {
+        slot.release().await.unwrap();
+    }
+}
+
 /// Without any time to wait, a number that is free is taken.
 pub async fn no_time_is_one_attempt(case: &Case<'_>) {
     let [a, b] = case.processes().await;

@@ -158,7 +158,14 @@ impl Job for KeepJob {
                 biased;
                 () = keep.leaving.raised() => {}
                 () = keep.session.closed() => keep.set(State::Ended(closed(keep))),
-                error = kept(groups, keep) => keep.set(State::Ended(error)),
+                error = kept(groups, keep) => {
+                    let may_be_registered = error.is_ambiguous();
+                    keep.set(State::Ended(error));
+                    keep.stop();
+                    if may_be_registered {
+                        removed(backend, keep).await;
+                    }
+                }
             }
         }
         keep.stop();
@@ -172,9 +179,9 @@ fn closed(keep: &Keep) -> Error {
     Error::new(ErrorKind::Closed, "join").with_path(&keep.member)
 }
 
-/// Registers the member again and again. Returns the error that ends that.
+/// Registers the member again and again. Returns the error that ends that, which is ambiguous if the node may be there.
 async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
-    let (mut own, mut pauses) = (Vec::new(), PAUSES.start());
+    let (mut own, mut pauses, mut in_doubt) = (Vec::new(), PAUSES.start(), false);
     loop {
         if let State::Registered(registration) = keep.state() {
             own = vec![registration.session];
@@ -185,12 +192,13 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
         match register(groups, keep, false, &mut own).await {
             Ok(registration) => {
                 keep.set(State::Registered(registration));
-                pauses = PAUSES.start();
+                (pauses, in_doubt) = (PAUSES.start(), false);
             }
             Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
-                return error;
+                return if in_doubt { error.ambiguous() } else { error };
             }
             Err(error) => {
+                in_doubt |= error.is_ambiguous();
                 tracing::debug!(member = %keep.member, %error, "a member is not registered yet");
                 pauses.sleep().await;
             }
@@ -210,31 +218,34 @@ async fn over(keep: &Keep, Registration { epoch, mut deletion, .. }: Registratio
 
 /// Removes the node of a member that was dropped, or whose join was given up.
 #[derive(Debug)]
-pub(super) struct LeaveJob {
-    pub(super) keep: Arc<Keep>,
-    /// The last epoch in which the member may have been registered.
-    pub(super) epoch: u64,
-}
+pub(super) struct LeaveJob(pub(super) Arc<Keep>);
 
 #[async_trait]
 impl Job for LeaveJob {
-    /// Retries until it succeeds or the epoch is over. In both cases no node is left.
     async fn run(&self, backend: &dyn CoordinationBackend) {
-        let (keep, mut session) = (&*self.keep, self.keep.session.clone());
-        let removed = async {
-            let mut pauses = PAUSES.start();
-            while let Some(groups) = backend.groups()
-                && let Err(error) = keep.remove(groups).await
-            {
-                tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
-                pauses.sleep().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = session.over(self.epoch) => {}
-            () = removed => {}
+        removed(backend, &self.0).await;
+        self.0.free();
+    }
+}
+
+/// Removes the node once nothing is registered any more. Retries until it succeeds or the epoch is over. In both cases no node is
+/// left.
+async fn removed(backend: &dyn CoordinationBackend, keep: &Keep) {
+    keep.stopped.raised().await;
+    // The last one in which the member may have been registered.
+    let (mut session, epoch) = (keep.session.clone(), keep.session.epoch());
+    let removed = async {
+        let mut pauses = PAUSES.start();
+        while let Some(groups) = backend.groups()
+            && let Err(error) = keep.remove(groups).await
+        {
+            tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
+            pauses.sleep().await;
         }
-        keep.free();
+    };
+    tokio::select! {
+        biased;
+        _ = session.over(epoch) => {}
+        () = removed => {}
     }
 }

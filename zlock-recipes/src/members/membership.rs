@@ -90,7 +90,8 @@ impl Membership {
     }
 
     /// Waits until the membership has ended for good, and returns why: [`Taken`](ErrorKind::Taken) if another client has the ID by
-    /// now, [`Closed`](ErrorKind::Closed), or [`NotAuthorized`](ErrorKind::NotAuthorized). An outage does not end it.
+    /// now, [`Closed`](ErrorKind::Closed), or what the store refuses a registration with, such as
+    /// [`NotAuthorized`](ErrorKind::NotAuthorized) or [`Unexpected`](ErrorKind::Unexpected). An outage does not end it.
     ///
     /// # Cancel safety
     /// Safe.
@@ -132,12 +133,17 @@ impl Membership {
     /// See [`Client::members`](crate::Client::members).
     pub async fn leave(mut self) -> Result<Release> {
         self.keep.leave();
-        if self.client.session.current().state != SessionState::Connected {
+        let state = self.client.session.current().state;
+        let has_ended = || matches!(self.keep.state(), State::Ended(_));
+        if has_ended() || matches!(state, SessionState::Closed(_)) {
+            return Ok(Release::AlreadyLost);
+        }
+        if state != SessionState::Connected {
             return Ok(Release::Pending);
         }
         let Some(groups) = self.client.backend().groups() else { return Ok(Release::AlreadyLost) };
         let removed = timeout(self.client.operation_timeout, self.keep.remove(groups)).await;
-        if matches!(self.keep.state(), State::Ended(_)) {
+        if has_ended() {
             return Ok(Release::AlreadyLost);
         }
         match removed {
@@ -169,8 +175,7 @@ impl Drop for Membership {
 /// Removes the node in the background, even if it is not known yet.
 pub(super) fn remove_in_background(client: &Arc<ClientInner>, keep: &Arc<Keep>) {
     keep.leave();
-    let job = LeaveJob { keep: keep.clone(), epoch: client.session.epoch() };
-    client.backend().background().push(client.measured.clone(), job);
+    client.backend().background().push(client.measured.clone(), LeaveJob(keep.clone()));
 }
 
 impl fmt::Debug for Membership {

@@ -266,6 +266,19 @@ pub async fn failures_are_overcome_and_end_with_the_membership(case: &Case<'_>) 
     case.until_free(group.path()).await;
 }
 
+/// A registration fails for good, although it has taken effect. No node is left.
+pub async fn registration_of_unknown_outcome_leaves_no_node(case: &Case<'_>) {
+    let a = case.process().await;
+    let group = members(case, &a);
+    let me = group.join("w7", "a").await.unwrap();
+    a.faults.fail(Call::Join, Side::After, 1, ErrorKind::Unexpected);
+    case.store.remove(group.path(), "w7").await;
+    let error = timeout(4 * case.store.session_timeout() + LONG, me.ended()).await.expect("it ends");
+    assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
+    drop(me);
+    case.until_free(group.path()).await;
+}
+
 /// Everybody who sees the same members agrees on the owner of each key, whatever order they joined in.
 pub async fn owners_are_the_same_for_all(case: &Case<'_>) {
     let [a, b] = case.processes().await;

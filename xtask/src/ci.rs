@@ -56,7 +56,8 @@ pub(crate) fn ci() -> Result {
         run(cargo(&["check", "-p", "zlock", "--no-default-features", "--features", feature]))?;
     }
     for store in STORES {
-        run(cargo(&["check", "-p", "zlock-cli", "--no-default-features", "--features", store]))?;
+        let alone = ["clippy", "-p", "zlock-cli", "--no-default-features", "--features", store];
+        run(cargo(&[&alone[..], &["--", "-D", "warnings"]].concat()))?;
     }
     test(&["--require".to_owned()])
 }

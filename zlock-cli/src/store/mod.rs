@@ -50,7 +50,6 @@ impl Target {
         }
         let url = ConnectUrl::parse(url)?;
         let without = |feature: &str| Err(built_without(url.scheme(), feature));
-        let environment = Environment::of_process()?;
         let store = url.scheme().trim_end_matches("+srv");
         match url.scheme() {
             "zk" | "zk+srv" if cfg!(not(feature = "zk")) => without(store),
@@ -59,19 +58,18 @@ impl Target {
             "zk+srv" | "etcd+srv" if cfg!(not(feature = "srv")) => without("srv"),
             #[cfg(feature = "zk")]
             "zk" | "zk+srv" => {
-                let options = zlock::zk::ZkOptions::from_connect_url(&url)?.with_environment(&environment)?;
-                Ok(Target::Zk(Box::new(options)))
+                let options = zlock::zk::ZkOptions::from_connect_url(&url)?;
+                Ok(Target::Zk(Box::new(options.with_environment(&Environment::of_process()?)?)))
             }
             #[cfg(feature = "etcd")]
             "etcd" | "etcd+srv" => {
-                let options =
-                    zlock::etcd::EtcdOptions::from_connect_url(&url)?.with_environment(&environment)?;
-                Ok(Target::Etcd(Box::new(options)))
+                let options = zlock::etcd::EtcdOptions::from_connect_url(&url)?;
+                Ok(Target::Etcd(Box::new(options.with_environment(&Environment::of_process()?)?)))
             }
             #[cfg(feature = "mem")]
             "mem" => {
                 let target = mem(&url)?;
-                environment.refuse_credentials("mem")?;
+                Environment::of_process()?.refuse_credentials("mem")?;
                 Ok(target)
             }
             "file" => Err(url.refuse("only zlock run locks files").into()),
@@ -337,7 +335,10 @@ impl Store {
             #[cfg(feature = "etcd")]
             Target::Etcd(options) => options.node_key(path, node),
             #[cfg(feature = "postgres")]
-            Target::Postgres(_) => node.to_string(),
+            Target::Postgres(_) => {
+                let _ = path;
+                node.to_string()
+            }
             #[cfg(feature = "mem")]
             Target::Mem(_) => format!("{path}/{node}"),
         }

@@ -76,6 +76,7 @@ async fn what_needs_a_server_is_refused() {
             (&["run", "--url", &url, "--tick", "1h", "x", "--", "true"][..], "--tick needs a server"),
             (&["run", "--url", &url, "--permits", "1/2", "x", "--", "true"], "--permits needs a server"),
             (&["lead", "--url", &url, "x", "--", "true"], "lead needs a server"),
+            (&["join", "--url", &url, "x", "w7", "--", "true"], "join needs a server"),
             (&["run", "--url", "file://locks", "x", "--", "true"], "file://locks: expected an absolute path"),
             (&["who", "--url", &url, "x"], "only zlock run locks files"),
         ] {

@@ -58,6 +58,7 @@ fn locked(folder: &Path, args: &Run) -> Result<(PathBuf, u64), Failure> {
         (args.once.is_some(), "--once"),
         (args.permits.is_some(), "--permits"),
         (args.candidacy.is_some(), "lead"),
+        (args.membership.is_some(), "join"),
     ];
     if let Some((_, what)) = refused.iter().find(|(is_set, _)| *is_set) {
         return Err(Failure::failed(format!("{what} needs a server: use zk://, etcd:// or postgres://")));

@@ -203,6 +203,30 @@ async fn a_job_in_the_background_is_stopped_when_it_reads() {
     .await;
 }
 
+/// The shell that started it is gone, so nobody would continue it.
+#[tokio::test]
+async fn an_orphan_in_the_background_that_reads_is_stopped_once() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let mut shell = Shell::start();
+        shell.type_in(&format!(
+            "sh -c '$ZLOCK run --shell a -- \"echo \\$\\$ > {}; read line < /dev/tty\" &'\n",
+            file.display()
+        ));
+        let command = number_in(&file).await;
+        let front = parent(parent(command));
+        eventually("a command that is stopped", || (state(command) == Some('T')).then_some(())).await;
+        for _ in 0..100 {
+            assert_eq!(state(command), Some('T'));
+            tokio::time::sleep(support::POLL).await;
+        }
+        send(front, Signal::KILL);
+        is_dead(command).await;
+    })
+    .await;
+}
+
 /// A script has no job control: the shell that started it must see that the whole script has stopped.
 #[tokio::test]
 async fn ctrl_z_in_a_script_stops_the_script() {

@@ -131,6 +131,11 @@ impl Front {
             let _ = terminal.lend(group);
         } else {
             sys::stop_group();
+            // Whoever continues this group sends SIGCONT, which is forwarded. The kernel has not stopped an orphaned group, and
+            // the command would stop again at once.
+            if wants_terminal {
+                return;
+            }
         }
         self.go_on();
     }

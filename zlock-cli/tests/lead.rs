@@ -163,6 +163,35 @@ async fn the_end_of_the_command_is_the_end() {
     .await;
 }
 
+/// A leader that was asked to step down is told to end before its command has ended.
+#[tokio::test]
+async fn a_signal_ends_a_leader_that_is_stepping_down() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/ends", server.connect_string());
+        let folder = folder();
+        let terms = folder.path().join("terms");
+        // The first SIGTERM is the request to step down, and the second one was forwarded.
+        let script = format!(
+            "n=0; trap 'n=$((n + 1)); echo asked $n >> {0}' TERM; echo one $ZLOCK_TOKEN >> {0}; \
+             while [ $n -lt 2 ]; do sleep 0.01; done",
+            terms.display()
+        );
+        let mut lead = zlock(&["lead", "--url", &url, "--shell", "app/leader", "--", &script]);
+        let mut one = lead.stderr(Stdio::null()).spawn().unwrap();
+        term(&terms, 0).await;
+        let step_down = ["leader", "--url", &url, "--step-down", "app/leader"];
+        assert_eq!(outcome(&mut zlock(&step_down)).await.0, 0);
+        assert_eq!(term(&terms, 1).await, ("asked".to_owned(), 1));
+        send(pid_of(&one), Signal::TERM);
+        assert_eq!(one.wait().await.unwrap().code(), Some(128 + 15));
+        queued(&url, 0).await;
+        let written = std::fs::read_to_string(&terms).unwrap();
+        assert_eq!(written.lines().count(), 3, "{written}");
+    })
+    .await;
+}
+
 async fn values(url: &str) {
     let run = |args: &[&str]| {
         let mut command = zlock(&args[..1]);

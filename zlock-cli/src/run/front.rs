@@ -16,7 +16,7 @@ use super::log::Log;
 use super::signals;
 use super::terminal::Terminal;
 use super::vigil::{Duty, Vigil};
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, say};
 use crate::sys;
 
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub(super) struct Front {
     /// The exit code, once no command runs.
     done: Option<u8>,
     is_lost: bool,
+    /// The last signal that asked zlock to end.
+    end_signal: Option<i32>,
 }
 
 /// How a run has ended.
@@ -43,6 +45,8 @@ pub(super) struct Ended {
     pub(super) code: u8,
     /// `true` if the lock was lost. The command itself may exit with the code for that.
     pub(super) is_lost: bool,
+    /// The last signal that asked zlock to end. The command may have ignored it.
+    pub(super) end_signal: Option<i32>,
 }
 
 impl Front {
@@ -59,8 +63,9 @@ impl Front {
             group::adopt_orphans();
             let signals = signals::forwarded().map_err(cannot_watch)?;
             let link = Link::new(link).map_err(cannot_watch)?;
-            let (group, vigil, done, is_lost) = (None, None, None, false);
-            let front = Front { link, keeper, inherited, terminal, signals, group, vigil, done, is_lost };
+            let (group, vigil, done, is_lost, end_signal) = (None, None, None, false, None);
+            let front =
+                Front { link, keeper, inherited, terminal, signals, group, vigil, done, is_lost, end_signal };
             front.watch().await
         })
     }
@@ -153,6 +158,10 @@ impl Front {
             libc::SIGCONT => self.go_on(),
             signal => {
                 self.link.send(Message::Signal(signal));
+                // SIGHUP and SIGQUIT may only make the command read its configuration or print its threads.
+                if [libc::SIGTERM, libc::SIGINT].contains(&signal) {
+                    self.end_signal = Some(signal);
+                }
                 // Before a command runs, this signal ends the keeper, unless the keeper hangs.
                 if self.vigil.is_none() && signals::ends_a_wait(signal) {
                     let now = Boot::now();
@@ -164,20 +173,18 @@ impl Front {
 
     async fn keeper_has_ended(self) -> Result<Ended, Failure> {
         if let Some(code) = self.done {
-            self.end();
-            return Ok(Ended { code, is_lost: self.is_lost });
+            return Ok(self.ended(code));
         }
         // The kernel kills the command itself, unless it has changed its user.
         self.kill().await;
         Err(Failure::failed("the process that held the lock died; the command was killed"))
     }
 
-    async fn keeper_stands_still(self) -> Result<Ended, Failure> {
+    async fn keeper_stands_still(mut self) -> Result<Ended, Failure> {
         if let Some(code) = self.done {
             // The command's process ID may be reused by now, so it is not signalled. The store ends the session.
             self.kill_keeper();
-            self.end();
-            return Ok(Ended { code, is_lost: self.is_lost });
+            return Ok(self.ended(code));
         }
         let why = silence(group::is_stopped(self.keeper), load());
         self.kill().await;
@@ -186,8 +193,9 @@ impl Front {
                 "the process that waited for the lock {why} and was killed"
             )));
         }
-        let message = format!("the process that held the lock {why}; the command was killed");
-        Err(Failure::new(exit::LOST, message))
+        say(&format!("the process that held the lock {why}; the command was killed"));
+        self.is_lost = true;
+        Ok(self.ended(exit::LOST))
     }
 
     /// Kills the command, the keeper and all descendants of the command, and waits until they are dead. Once the keeper is
@@ -208,7 +216,7 @@ impl Front {
             }
         }
         log.finish();
-        self.end();
+        self.take_back_terminal();
     }
 
     /// Kills the keeper. It has not been reaped, so its process ID cannot have been reused.
@@ -220,7 +228,12 @@ impl Front {
         group::reap(&[Some(self.keeper), self.group].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    fn end(&self) {
+    fn ended(&self, code: u8) -> Ended {
+        self.take_back_terminal();
+        Ended { code, is_lost: self.is_lost, end_signal: self.end_signal }
+    }
+
+    fn take_back_terminal(&self) {
         match (&self.terminal, self.group) {
             (Some(terminal), Some(group)) => terminal.take_back(group),
             (Some(terminal), None) => terminal.take_back_from_the_dead(),
@@ -284,6 +297,7 @@ mod tests {
             vigil: None,
             done: None,
             is_lost: false,
+            end_signal: None,
         };
         for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGTSTP, libc::SIGCONT] {
             front.forward(signal);

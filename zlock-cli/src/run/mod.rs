@@ -82,13 +82,11 @@ fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
             drop((keeper_end, target, args));
             let mut ignored = ignored;
             ignored.extend(signals::ignore_terminal());
-            match Front::run(front_end, keeper, inherited, terminal) {
-                Ok(ended) if ended.is_lost && begins_again => Err(again(&ignored)),
-                Err(failure) if begins_again && failure.code == exit::LOST => {
-                    failure.report();
-                    Err(again(&ignored))
-                }
-                done => done.map(|ended| ExitCode::from(ended.code)),
+            let ended = Front::run(front_end, keeper, inherited, terminal)?;
+            match ended.end_signal {
+                _ if !(ended.is_lost && begins_again) => Ok(ExitCode::from(ended.code)),
+                Some(signal) => Ok(ExitCode::from(exit::by_signal(signal))),
+                None => Err(again(&ignored)),
             }
         }
     }

@@ -5,12 +5,15 @@ mod support;
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{POLL, folder, outcome, pid_of, send, zlock};
 
@@ -101,6 +104,32 @@ async fn on_etcd_members_join_wait_and_take_over() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         join_and_look(&format!("etcd://{}/members?session_timeout=4s", server.connect_string())).await;
+    })
+    .await;
+}
+
+/// A node that belongs to no session has the ID. No view of the members shows it.
+#[tokio::test]
+async fn an_id_that_no_member_has_is_tried_again_after_a_pause() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let raw = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        for path in ["/nobody", "/nobody/app", "/nobody/app/workers", "/nobody/app/workers/w7"] {
+            raw.create(path, b"", &options).await.unwrap();
+        }
+        let began = Instant::now();
+        let url = format!("zk://{}/nobody", server.connect_string());
+        let mut join = zlock(&["join", "--url", &url, "app/workers", "w7", "--", "true"]);
+        let mut join = join.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(join.stderr.take().unwrap()).lines();
+        for _ in 0..3 {
+            let line = said.next_line().await.unwrap().unwrap();
+            assert!(line.contains("a node that belongs to no session has this name; retrying"), "{line}");
+        }
+        assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+        raw.delete("/nobody/app/workers/w7", None).await.unwrap();
+        assert_eq!(join.wait().await.unwrap().code(), Some(0));
     })
     .await;
 }

@@ -94,9 +94,10 @@ pub(super) async fn hold(
     client: &Client,
     since: Instant,
     tick: Option<Tick>,
+    log: &mut Log,
 ) -> Result<Held, Failure> {
     if let Some(membership) = &args.membership {
-        return join(args, membership, client).await;
+        return join(args, membership, client, log).await;
     }
     match (args.tick.zip(tick), &args.once) {
         (Some((period, tick)), _) => {
@@ -127,7 +128,12 @@ pub(super) fn nearest(period: Duration, log: &mut Log) -> Result<Tick, Failure> 
 }
 
 /// Joins the group once the ID is free.
-async fn join(args: &Run, membership: &MembershipArgs, client: &Client) -> Result<Held, Failure> {
+async fn join(
+    args: &Run,
+    membership: &MembershipArgs,
+    client: &Client,
+    log: &mut Log,
+) -> Result<Held, Failure> {
     let (group, MembershipArgs { id, payload, take_over }) = (client.members(&args.name)?, membership);
     loop {
         let payload = payload.as_ref().map_or_else(Vec::new, |payload| payload.as_bytes().to_vec());
@@ -141,6 +147,12 @@ async fn join(args: &Run, membership: &MembershipArgs, client: &Client) -> Resul
             }
             Err(error) if error.kind() == ErrorKind::Taken => {
                 let mut watch = group.watch();
+                if watch.changed().await?.get(id).is_none() {
+                    // The member has left, or the node belongs to no session: then no view ever shows it.
+                    log.say(format!("{error}; retrying"));
+                    sleep(PAUSE).await;
+                    continue;
+                }
                 while watch.changed().await?.get(id).is_some() {}
             }
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {

@@ -228,6 +228,9 @@ pub(crate) struct Run {
     /// Set for `zlock join`.
     #[arg(skip)]
     pub(crate) membership: Option<MembershipArgs>,
+    /// `true` if this process has held the lock or been a member before.
+    #[arg(skip)]
+    pub(crate) is_again: bool,
 }
 
 impl Run {
@@ -312,6 +315,7 @@ impl From<Lead> for Run {
             command,
             candidacy: Some(Candidacy { value }),
             membership: None,
+            is_again: false,
         }
     }
 }
@@ -340,7 +344,8 @@ pub(crate) struct Join {
     /// there for another session timeout.
     #[arg(long)]
     take_over: bool,
-    /// Exits at once if another client has the ID. By default, waits until it is free.
+    /// Exits at once if another client has the ID. By default, waits until it is free. After a loss, it waits for at most two
+    /// session timeouts, since this client's own last session may still have the ID.
     #[arg(long, conflicts_with = "take_over")]
     no_wait: bool,
     /// The time between SIGTERM and SIGKILL when the membership is about to be lost.

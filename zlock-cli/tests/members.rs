@@ -108,6 +108,28 @@ async fn on_etcd_members_join_wait_and_take_over() {
     .await;
 }
 
+/// The front kills a keeper that hangs, whose session lasts a little longer. That is not another client.
+#[tokio::test]
+async fn a_member_waits_for_its_own_last_session_to_end() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/hangs?session_timeout=2s", server.connect_string());
+        let folder = folder();
+        let lines = folder.path().join("lines");
+        let mut one = joins(&url, "w7", "one", &lines, &["--no-wait"]);
+        begun(&lines, 1).await;
+        send(support::keeper_of(pid_of(&one)).await, Signal::STOP);
+        assert!(begun(&lines, 2).await.starts_with("one "));
+        // Then another client takes the ID, and keeps it.
+        let mut two = joins(&url, "w7", "two", &lines, &["--take-over"]);
+        assert_eq!(one.wait().await.unwrap().code(), Some(124));
+        assert!(begun(&lines, 3).await.starts_with("two "));
+        send(pid_of(&two), Signal::TERM);
+        two.wait().await.unwrap();
+    })
+    .await;
+}
+
 /// A node that belongs to no session has the ID. No view of the members shows it.
 #[tokio::test]
 async fn an_id_that_no_member_has_is_tried_again_after_a_pause() {

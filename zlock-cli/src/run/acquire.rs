@@ -3,9 +3,11 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use zlock::job::{Clock as _, JobRun, Outcome, RecurringJob, Run as LastRun, RunState, SystemClock, Tick};
-use zlock::{Client, Error, ErrorKind, Guard, LeaderContext, Lock, LockContext, LockPath, Membership};
+use zlock::{
+    Client, Error, ErrorKind, Guard, LeaderContext, Lock, LockContext, LockPath, Membership, SessionTerms,
+};
 
 use super::log::Log;
 use crate::args::{MembershipArgs, Run};
@@ -92,12 +94,15 @@ impl Held {
 pub(super) async fn hold(
     args: &Run,
     client: &Client,
+    terms: SessionTerms,
     since: Instant,
     tick: Option<Tick>,
     log: &mut Log,
 ) -> Result<Held, Failure> {
     if let Some(membership) = &args.membership {
-        return join(args, membership, client, log).await;
+        // After a loss, this client's own last session may still have the ID.
+        let patience = if args.is_again { 2 * terms.timeout } else { Duration::ZERO };
+        return join(args, membership, client, Instant::now() + patience, log).await;
     }
     match (args.tick.zip(tick), &args.once) {
         (Some((period, tick)), _) => {
@@ -127,11 +132,12 @@ pub(super) fn nearest(period: Duration, log: &mut Log) -> Result<Tick, Failure> 
     Ok(tick)
 }
 
-/// Joins the group once the ID is free.
+/// Joins the group once the ID is free. With `--no-wait`, waits no longer than `until`.
 async fn join(
     args: &Run,
     membership: &MembershipArgs,
     client: &Client,
+    until: Instant,
     log: &mut Log,
 ) -> Result<Held, Failure> {
     let (group, MembershipArgs { id, payload, take_over }) = (client.members(&args.name)?, membership);
@@ -141,7 +147,7 @@ async fn join(
             if *take_over { group.take_over(id, payload).await } else { group.join(id, payload).await };
         match joined {
             Ok(member) => return Ok(Held::Member(member)),
-            Err(error) if error.kind() == ErrorKind::Taken && args.no_wait => {
+            Err(error) if error.kind() == ErrorKind::Taken && args.no_wait && Instant::now() >= until => {
                 let message = format!("{}/{id}: another client has this ID", args.name);
                 return Err(unless_expected(args.on_busy, crate::exit::BUSY, message));
             }
@@ -153,7 +159,15 @@ async fn join(
                     sleep(PAUSE).await;
                     continue;
                 }
-                while watch.changed().await?.get(id).is_some() {}
+                let left = async {
+                    while watch.changed().await?.get(id).is_some() {}
+                    Ok::<_, Error>(())
+                };
+                if !args.no_wait {
+                    left.await?;
+                } else if let Ok(left) = timeout_at(until, left).await {
+                    left?;
+                }
             }
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
                 sleep(PAUSE).await

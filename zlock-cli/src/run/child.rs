@@ -15,6 +15,9 @@ use super::terminal::Terminal;
 use crate::exit::{self, Failure};
 use crate::sys;
 
+/// The variable that zlock sets for itself when it begins anew after a loss.
+pub(super) const AGAIN: &str = "ZLOCK_AGAIN";
+
 /// A running command, the leader of a process group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
@@ -47,7 +50,7 @@ impl Start {
     pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
         let Start { command, shell, environment, terminal, ignored } = self;
         let mut process = program(&command, shell);
-        process.envs(environment);
+        process.envs(environment).env_remove(AGAIN);
         let keeper = getpid();
         let setup = move || {
             let me = getpid();

@@ -111,7 +111,7 @@ impl Keeper {
                 let held = tokio::select! {
                     biased;
                     code = interrupted(link) => Err(Failure::new(code, "")),
-                    held = hold(&self.args, &client, began, tick, log) => held,
+                    held = hold(&self.args, &client, terms, began, tick, log) => held,
                 };
                 match held {
                     Err(failure) => (Err(failure), false),

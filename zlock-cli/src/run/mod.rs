@@ -47,6 +47,7 @@ use crate::limits;
 use crate::store::Target;
 use crate::sys::{self, Fork, fork};
 
+use self::child::AGAIN;
 use self::front::Front;
 use self::keeper::Keeper;
 use self::terminal::Terminal;
@@ -56,7 +57,10 @@ pub(crate) fn run(args: Run, ignored: Vec<i32>) -> ExitCode {
     start(args, ignored).unwrap_or_else(|failure| failure.report())
 }
 
-fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
+fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
+    if std::env::var_os(AGAIN).is_some() {
+        args.is_again = true;
+    }
     if let Some(folder) = file::folder(&args.store)? {
         return Err(file::run(&folder, &args, &ignored));
     }
@@ -103,7 +107,7 @@ fn again(ignored: &[i32]) -> Failure {
             if let Some(name) = name {
                 command.arg0(name);
             }
-            command.args(args).exec()
+            command.args(args).env(AGAIN, "1").exec()
         }
         Err(error) => error,
     };

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
 
-use crate::support::{POLL, folder, outcome, pid_of, send, zlock};
+use crate::support::{POLL, folder, outcome, pid_of, send, zlock, zlock_at};
 
 /// Starts a candidate whose command writes its name and its term, and runs until it is stopped.
 fn candidate(url: &str, name: &str, terms: &Path) -> Child {
@@ -188,6 +188,39 @@ async fn a_signal_ends_a_leader_that_is_stepping_down() {
         queued(&url, 0).await;
         let written = std::fs::read_to_string(&terms).unwrap();
         assert_eq!(written.lines().count(), 3, "{written}");
+    })
+    .await;
+}
+
+/// As after an upgrade of the package.
+#[tokio::test]
+async fn a_candidate_whose_program_was_removed_leads_again() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/upgrade", server.connect_string());
+        let folder = folder();
+        let (terms, program) = (folder.path().join("terms"), folder.path().join("zlock"));
+        // What zlock sets for itself is not in the command's environment.
+        let script = format!("echo one$ZLOCK_AGAIN $ZLOCK_TOKEN >> {}; exec sleep 1000", terms.display());
+        // Copied by another process: a file that this one has open for writing may be open in children of other tests,
+        // and could not be executed.
+        let mut copy = tokio::process::Command::new("cp");
+        let copied = copy.arg(env!("CARGO_BIN_EXE_zlock")).arg(&program).status().await.unwrap();
+        assert!(copied.success());
+        let args = ["lead", "--url", &url, "--shell", "app/leader", "--", &script];
+        let one = zlock_at(program.to_str().unwrap(), &args).spawn().unwrap();
+        term(&terms, 0).await;
+        std::fs::remove_file(&program).unwrap();
+        // The second time, it begins again from a program that was removed before it began.
+        for n in 1..3 {
+            let step_down = ["leader", "--url", &url, "--step-down", "app/leader"];
+            assert_eq!(outcome(&mut zlock(&step_down)).await.0, 0);
+            assert_eq!(term(&terms, n).await.0, "one");
+        }
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", pid_of(&one))).unwrap();
+        assert_eq!(comm, "zlock\n");
+        send(pid_of(&one), Signal::TERM);
+        assert_eq!(support::exit_code(one).await, 128 + 15);
     })
     .await;
 }

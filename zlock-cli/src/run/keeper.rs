@@ -1,5 +1,6 @@
 //! The keeper: the process that holds the lock and runs the command.
 
+use std::ffi::CStr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -47,7 +48,7 @@ impl Keeper {
         let mut log = Log::new(self.args.verbose);
         // Its own group: a signal that stops the shell's job must not stop the heartbeats.
         let _ = setpgid(None, None);
-        set_name();
+        set_name(c"zlock-keeper");
         group::adopt_orphans();
         self.ignored.extend(signals::ignore_terminal());
         self.ignored.extend(signals::ignore_all());
@@ -305,7 +306,9 @@ async fn leave(member: Membership, log: &mut Log) -> bool {
 }
 
 /// Names this process for `ps` and `top`.
-fn set_name() {
+pub(super) fn set_name(name: &CStr) {
     #[cfg(target_os = "linux")]
-    let _ = rustix::thread::set_name(c"zlock-keeper");
+    let _ = rustix::thread::set_name(name);
+    #[cfg(not(target_os = "linux"))]
+    let _ = name;
 }

@@ -49,7 +49,7 @@ use crate::sys::{self, Fork, fork};
 
 use self::child::AGAIN;
 use self::front::Front;
-use self::keeper::Keeper;
+use self::keeper::{Keeper, set_name};
 use self::terminal::Terminal;
 
 /// Runs the command and returns the exit code. `ignored` lists the signals that zlock has begun to ignore.
@@ -60,6 +60,8 @@ pub(crate) fn run(args: Run, ignored: Vec<i32>) -> ExitCode {
 fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
     if std::env::var_os(AGAIN).is_some() {
         args.is_again = true;
+        // It may have begun as /proc/self/exe.
+        set_name(c"zlock");
     }
     if let Some(folder) = file::folder(&args.store)? {
         return Err(file::run(&folder, &args, &ignored));
@@ -101,15 +103,12 @@ fn again(ignored: &[i32]) -> Failure {
     ignored.iter().for_each(|signal| sys::reset(*signal));
     let mut args = std::env::args_os();
     let name = args.next();
-    let error = match std::env::current_exe() {
-        Ok(program) => {
-            let mut command = Command::new(program);
-            if let Some(name) = name {
-                command.arg0(name);
-            }
-            command.args(args).env(AGAIN, "1").exec()
-        }
-        Err(error) => error,
-    };
+    // An upgrade may have replaced the file. The kernel still has the one that runs.
+    let program = std::env::current_exe().ok().filter(|program| program.exists());
+    let mut command = Command::new(program.unwrap_or_else(|| "/proc/self/exe".into()));
+    if let Some(name) = name {
+        command.arg0(name);
+    }
+    let error = command.args(args).env(AGAIN, "1").exec();
     Failure::failed(format!("cannot begin again: {error}"))
 }

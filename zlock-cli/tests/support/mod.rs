@@ -36,7 +36,12 @@ pub fn at_a_prompt(program: &str) -> Command {
 
 /// Creates a `zlock` command, without environment variables that affect it.
 pub fn zlock(args: &[&str]) -> Command {
-    let mut command = at_a_prompt(env!("CARGO_BIN_EXE_zlock"));
+    zlock_at(env!("CARGO_BIN_EXE_zlock"), args)
+}
+
+/// Creates the command of a copy of `zlock`.
+pub fn zlock_at(program: &str, args: &[&str]) -> Command {
+    let mut command = at_a_prompt(program);
     command.args(args).env_remove("NO_COLOR").kill_on_drop(true);
     for name in ["URL", "USER", "PASSWORD", "PASSWORD_FILE", "AUTH", "CA_FILE", "CERT_FILE", "KEY_FILE"] {
         command.env_remove(format!("ZLOCK_{name}"));

@@ -192,6 +192,33 @@ async fn a_signal_ends_a_leader_that_is_stepping_down() {
     .await;
 }
 
+/// The command ignores the signal, and the term is lost later.
+#[tokio::test]
+async fn a_signal_ends_a_leader_that_loses_its_term() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/loses?session_timeout=2s", server.connect_string());
+        let folder = folder();
+        let terms = folder.path().join("terms");
+        let script = format!(
+            "trap 'echo asked 1 >> {0}' TERM; echo one $ZLOCK_TOKEN >> {0}; while :; do sleep 0.01; done",
+            terms.display()
+        );
+        let mut lead =
+            zlock(&["lead", "--url", &url, "--kill-after", "200ms", "--shell", "app/leader", "--"]);
+        let mut one = lead.arg(&script).stderr(Stdio::null()).spawn().unwrap();
+        term(&terms, 0).await;
+        send(pid_of(&one), Signal::TERM);
+        assert_eq!(term(&terms, 1).await, ("asked".to_owned(), 1));
+        // The front kills a keeper that hangs, and the command.
+        send(support::keeper_of(pid_of(&one)).await, Signal::STOP);
+        assert_eq!(one.wait().await.unwrap().code(), Some(128 + 15));
+        let written = std::fs::read_to_string(&terms).unwrap();
+        assert_eq!(written.lines().count(), 2, "{written}");
+    })
+    .await;
+}
+
 /// As after an upgrade of the package.
 #[tokio::test]
 async fn a_candidate_whose_program_was_removed_leads_again() {

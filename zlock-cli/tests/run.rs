@@ -47,7 +47,7 @@ async fn a_command_that_does_not_start_has_codes_of_its_own() {
 }
 
 /// Wrong command lines, and a part of the error message for each.
-const BAD: [(&[&str], &str); 23] = [
+const BAD: [(&[&str], &str); 24] = [
     (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
     (&["run", "--url", "", "a", "--", "touch"], "--url"),
     (&["run", "--url", "etcd", "a", "--", "touch"], "no scheme: expected one as in mem:// or zk://host"),
@@ -57,6 +57,10 @@ const BAD: [(&[&str], &str); 23] = [
     ),
     (&["run", "--url", "zk://h?sesion_timeout=4s", "a", "--", "touch"], "\"sesion_timeout\""),
     (&["run", "--url", "etcd://h?ttl=1s", "a", "--", "touch"], "(ttl) of 1s"),
+    (
+        &["run", "--url", "zk://127.0.0.1:1", "--tick", "999ms", "a", "--", "touch"],
+        "'999ms' for '--tick <PERIOD>': expected 1s to 8784h",
+    ),
     (&["run", "--url", "mem://", "a", "--", "touch"], "mem:// locks nothing outside this process: use zk://"),
     (&["run", "--url", "mem://a/b", "a", "--", "touch"], "mem://a/b: invalid url: expected mem://NAME"),
     (&["run", "--url", "mem://t", "", "--", "touch"], "the root cannot be a lock"),
@@ -95,6 +99,27 @@ async fn bad_input_is_one_line_and_starts_nothing() {
             assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
             assert!(!file.exists(), "{args:?}");
         }
+    })
+    .await;
+}
+
+/// The tick is named when the call begins, however long connecting takes. In the middle between two ticks, that is said.
+#[tokio::test]
+async fn a_tick_is_named_before_connecting() {
+    limit(async {
+        #[allow(clippy::disallowed_methods, reason = "the tick is that of the time of day")]
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+        // About 1,000 hours, so that a busy machine is still in the middle. Now is n and a half of them.
+        let n = now / 3_600_000_000;
+        let period = format!("{}ms", 2 * now / (2 * n + 1));
+        let url = "zk://127.0.0.1:1?connect_timeout=100ms";
+        let args = ["run", "--url", url, "--tick", &period, "a", "--", "true"];
+        let (code, stdout, stderr) = outcome(&mut zlock(&args)).await;
+        assert_eq!((code, &*stdout), (125, ""), "{stderr}");
+        let said: Vec<_> = stderr.lines().collect();
+        assert!(said.len() == 2 && said[0].starts_with("zlock: --tick: the nearest tick, "), "{stderr}");
+        assert!(said[1].contains("127.0.0.1:1"), "{stderr}");
     })
     .await;
 }

@@ -1,10 +1,10 @@
 //! Automatic checks of the documentation: links, spelling, the length of sentences, phrases that the house style avoids, figures
-//! that are not those of their tables, tests that do not exist, and diagrams that do not match their texts.
+//! that are not those of their tables, tests that do not exist, and code and diagrams that do not match their files.
 
 use crate::run::{Result, command, run};
 use crate::texts::{markdown, prose_lines, texts};
 use crate::tools::Tool;
-use crate::{diagrams, figures, links, scenarios};
+use crate::{diagrams, figures, links, scenarios, snippets};
 
 /// The maximum number of words in a sentence.
 const LONGEST: usize = 40;
@@ -49,6 +49,16 @@ const TYPOS: Tool = Tool {
     version: "1.52.0",
     install: &["--debug", "--config", "profile.dev.debug=false"],
 };
+
+/// Checks everything, with `--write` after the code of files is written into the guide's pages.
+pub(crate) fn docs(args: &[String]) -> Result {
+    match args {
+        [] => {}
+        [arg] if arg == "--write" => snippets::write()?,
+        _ => return Err(format!("cargo xtask docs takes only --write, not {args:?}")),
+    }
+    check()
+}
 
 /// Checks everything.
 pub(crate) fn check() -> Result {

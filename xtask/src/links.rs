@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::release::published;
 use crate::run::{Result, root};
+use crate::snippets;
 use crate::texts::{Text, prose_lines};
 
 const GUIDE: &str = "docs/guide/src";
@@ -23,7 +24,7 @@ pub(crate) fn check(files: &[Text], found: &mut Vec<String>) -> Result {
         found.extend(unknown_pages(file, |path| root().join(path).exists()));
     }
     pages(files, found);
-    code(files, found)
+    snippets::check(files, found)
 }
 
 /// Returns the Markdown files and the files below `docs` that are named in inline code, but do not exist.
@@ -160,51 +161,6 @@ pub(crate) fn early(files: &[Text], found: &mut Vec<String>) {
     }
 }
 
-/// Checks that all Rust code in the guide is compiled and run: in a doc test, or in a test file that the page includes.
-fn code(files: &[Text], found: &mut Vec<String>) -> Result {
-    let tested = fs::read_to_string(root().join("docs/guide/code/lib.rs")).map_err(|e| e.to_string())?;
-    for file in files.iter().filter(|file| file.path.starts_with(GUIDE)) {
-        let mut lines = file.text.lines().enumerate().map(|(n, line)| (n + 1, line));
-        let name = file.path.trim_start_matches(GUIDE).trim_start_matches('/');
-        while let Some((n, line)) = lines.next() {
-            match line {
-                "```rust" if !tested.contains(&format!("\"{name}\"")) => {
-                    found.push(format!(
-                        "{}:{n}: code in a page that docs/guide/code/lib.rs does not include",
-                        file.path
-                    ));
-                }
-                // Blocks marked "rust" are doc tests.
-                "```rs" => {
-                    let Some((n, line)) = lines.next() else { continue };
-                    if let Err(why) = included(line) {
-                        found.push(format!("{}:{n}: {why}", file.path));
-                    }
-                }
-                _ if line.starts_with("```rust,") => {
-                    found.push(format!("{}:{n}: code that is not run", file.path));
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks that a line includes an existing part of an existing file.
-fn included(line: &str) -> Result {
-    let include = line.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
-    let Some(include) = include else { return Err("code that is neither run nor included".into()) };
-    let (path, part) = include.split_once(':').unwrap_or((include, ""));
-    let text = fs::read_to_string(root().join(GUIDE).join(path)).map_err(|e| format!("{path}: {e}"))?;
-    let is_number = part.starts_with(|c: char| c.is_ascii_digit());
-    if part.is_empty() || is_number || text.contains(&format!("// ANCHOR: {part}\n")) {
-        Ok(())
-    } else {
-        Err(format!("{path} has no part {part:?}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,15 +223,5 @@ mod tests {
         let mut found = Vec::new();
         early(&[text("docs/guide/src/a.md", &page(9)), text("docs/guide/src/b.md", &page(10))], &mut found);
         assert_eq!(found, ["docs/guide/src/b.md: no code within the first 11 lines"]);
-    }
-
-    #[test]
-    fn code_that_is_not_run_is_named() {
-        let page = "```rs\nfn f() {}\n```\n```rust,no_run\n```\n```rust\n```\n";
-        let mut found = Vec::new();
-        code(&[text("docs/guide/src/a.md", page)], &mut found).unwrap_or_default();
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert!(included("{{#include ../code/service.rs:no_such_part}}").is_err());
-        assert!(included("{{#include ../code/service.rs:service}}").is_ok());
     }
 }

@@ -20,6 +20,7 @@ mod run;
 mod scenarios;
 mod semver;
 mod setup;
+mod snippets;
 mod summary;
 mod test;
 mod texts;
@@ -35,7 +36,8 @@ cargo xtask ci                            runs all checks, and the tests with ev
 cargo xtask api                           writes docs/api, the listing of the public API that CI compares
 cargo xtask book                          builds the guide as HTML with mdbook, which cargo installs the first time
 cargo xtask pages                         measures the guide's pages in chromium, at the widths of a phone and a desktop
-cargo xtask docs                          checks links, spelling, long sentences, phrases to avoid and repeated figures in the docs
+cargo xtask docs [--write]                checks links, spelling, long sentences, phrases to avoid, repeated figures and the code of files
+                                          in the docs; --write first writes that code into the guide's pages
 cargo xtask diagrams                      draws the guide's diagrams from their texts
 cargo xtask release [TAG]                 tries what a release consists of: packages of the crates, the Debian package, a static
                                           binary, oldest dependencies, and changes of the API since TAG; half an hour
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
         "api" => api::write(),
         "book" => book::book(),
         "pages" => pages::pages(),
-        "docs" => docs::check(),
+        "docs" => docs::docs(rest),
         "diagrams" => diagrams::write(),
         "release" => release::release(rest),
         "bench" => program::bench(rest),

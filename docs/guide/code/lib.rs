@@ -1,4 +1,5 @@
-//! The guide's pages, whose code runs as doc tests. Longer code is in the files beside this one; the pages include it.
+//! The guide's pages, whose code runs as doc tests. Longer code is in the files beside this one, and
+//! `cargo xtask docs --write` writes it into the pages.
 
 /// Each page of the guide that has code of its own.
 macro_rules! pages {

@@ -152,10 +152,11 @@ impl RecurringJob {
     ///
     /// - a tick that is further ahead of this machine's clock than this, with
     ///   [`InvalidArgument`](ErrorKind::InvalidArgument);
-    /// - a tick after more than 1,000 periods and four days, or after 30 days, without any run, with [`Outcome::Doubted`]. Perhaps
-    ///   nobody ran the job for so long, or this machine's clock is ahead. The call notes its time in the record. If others run
-    ///   the job, their next tick removes the note. If the note still stands after three periods, nobody does, and the tick is
-    ///   run. If several clocks are far apart, each has a note, and the later ones have to stand for longer.
+    /// - a tick that is too much later than the last one that was run, with [`Outcome::Doubted`]. The limit is about 1,000 periods,
+    ///   but at least four days and at most 30 days; if the period is longer than 15 days, it is two periods. Either nobody ran
+    ///   the job for so long, or this machine's clock is ahead. The call notes its time in the record. If others run the job,
+    ///   their next tick removes the note. If the note still stands after three periods, nobody does, and the tick is run. If
+    ///   several clocks are far apart, each has a note, and the later ones have to stand for longer.
     #[must_use]
     pub fn period(mut self, period: Duration) -> Self {
         self.period = Some(period);

@@ -35,6 +35,7 @@ async fn connect(url: &str) -> Result<tokio_postgres::Client> {
     Ok(PostgresOptions::from_url(url)?.connect_client().await?)
 }
 
+// ANCHOR: write
 /// Writes a row. With a fence, the transaction can only commit if the lock was held until then.
 async fn write(
     sql: &mut tokio_postgres::Client,
@@ -50,6 +51,7 @@ async fn write(
     }
     transaction.commit().await
 }
+// ANCHOR_END: write
 
 async fn read(sql: &tokio_postgres::Client, name: &str) -> Result<String> {
     let row = sql.query_one("SELECT text FROM fenced_transaction WHERE name = $1", &[&name]).await?;

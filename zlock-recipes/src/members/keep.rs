@@ -1,5 +1,6 @@
 //! Keeps a member registered: again in each new session, and when an operator has deleted its node.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -122,11 +123,7 @@ pub(super) async fn register(
 ) -> Result<Registration> {
     let mut pauses = PAUSES.start();
     loop {
-        let session = keep.session.current().id;
-        if !own.contains(&session) {
-            own.push(session);
-        }
-        match groups.join(&keep.member, &keep.payload, replaces).await? {
+        match noting(keep, own, groups.join(&keep.member, &keep.payload, replaces)).await? {
             Joined::Joined(registration) => return Ok(registration),
             Joined::Taken(Some(owner)) if own.contains(&owner) && owner != keep.session.current().id => {
                 pauses.sleep().await;
@@ -141,6 +138,22 @@ pub(super) async fn register(
                     .with_message(message));
             }
             _ => return Err(Error::new(ErrorKind::Unexpected, "join").with_path(&keep.member)),
+        }
+    }
+}
+
+/// Waits for a join, which may outlast a session, and notes each one in which it may be sent.
+async fn noting<T>(keep: &Keep, own: &mut Vec<SessionId>, join: impl Future<Output = T>) -> T {
+    let (mut session, mut join) = (keep.session.clone(), pin!(join));
+    loop {
+        let now = session.current().id;
+        if !own.contains(&now) {
+            own.push(now);
+        }
+        tokio::select! {
+            biased;
+            joined = &mut join => return joined,
+            _ = session.changed() => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use zlock_core::ErrorKind;
+use zlock_core::{ErrorKind, SessionState};
 use zlock_recipes::{Freshness, Members, MembersView, MembersWatch, Release};
 
 use crate::case::{LONG, MOMENT};
@@ -146,6 +146,28 @@ pub async fn cut_off_member_comes_back(case: &Case<'_>) {
     case.links().heal(&a.connection).await;
     shows(case, &mut watch, has("w7", b"a")).await;
     case.until("it knows that it is registered", async || me.is_registered()).await;
+    me.leave().await.unwrap();
+}
+
+/// A member is registered again in a session that ends before the answer comes. In the next one, it waits for the end of that session
+/// as for that of any of its own.
+pub async fn all_earlier_sessions_are_its_own(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let me = members(case, &a).join("w7", "a").await.unwrap();
+    let (looks, joining) = (members(case, &b), a.faults.hold(Call::Join, Side::Before));
+    let there = async || looks.list().await.unwrap().len();
+    // It begins to join before there is a second session.
+    case.links().cut(&a.connection).await;
+    joining.reached().await;
+    case.until("the first session has ended", async || there().await == 0).await;
+    case.links().heal(&a.connection).await;
+    case.until_session(&a, 2, SessionState::Connected).await;
+    case.links().mute(&a.connection).await;
+    joining.open();
+    case.until("the second session is a member", async || there().await == 1).await;
+    a.client.session_events().over(2).await;
+    case.links().heal(&a.connection).await;
+    case.until("it is registered", async || me.is_registered()).await;
     me.leave().await.unwrap();
 }
 
@@ -322,4 +344,5 @@ pub async fn bad_members_are_refused(case: &Case<'_>) {
     let again = members(case, &b).join("w7", "b").await.unwrap();
     b.client.close().await.unwrap();
     assert_eq!(timeout(LONG, again.ended()).await.expect("it ends").kind(), ErrorKind::Closed);
+    assert_eq!(again.leave().await.unwrap(), Release::AlreadyLost);
 }

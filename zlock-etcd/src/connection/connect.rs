@@ -240,6 +240,7 @@ impl Endpoints {
     /// The request may still take effect.
     pub(crate) async fn ask_out_of_turn<T, F>(
         self: &Arc<Self>,
+        by: By,
         limit: Duration,
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
@@ -249,9 +250,9 @@ impl Endpoints {
     {
         let endpoint = self.current();
         if endpoint.is_connected() {
-            return Box::pin(self.ask_at(&endpoint, By::Cluster, limit, call)).await;
+            return Box::pin(self.ask_at(&endpoint, by, limit, call)).await;
         }
-        self.ask(By::Cluster, limit, call).await
+        self.ask(by, limit, call).await
     }
 
     /// Runs a task on the backend's runtime.

@@ -154,7 +154,10 @@ impl Batches {
         match self.enter(lease, write) {
             Way::Now(in_flight) => {
                 let request = write.request.clone();
-                let answer = self.endpoints.ask_out_of_turn(self.limit, |client| request.send(client)).await;
+                let answer = self
+                    .endpoints
+                    .ask_out_of_turn(By::Cluster, self.limit, |client| request.send(client))
+                    .await;
                 in_flight.end(answer.is_ok());
                 answer.map(Some)
             }
@@ -253,7 +256,8 @@ impl Batches {
     async fn send_batch(self: Arc<Self>, batch: Vec<Waiting>, in_flight: InFlightGuard) {
         tracing::trace!(writes = batch.len(), "sending a batch");
         let request = self.merge(&batch);
-        let answer = self.endpoints.ask_out_of_turn(self.limit, |client| request.send(client)).await;
+        let answer =
+            self.endpoints.ask_out_of_turn(By::Cluster, self.limit, |client| request.send(client)).await;
         let is_answered = answer.is_ok();
         if batch.len() > 1 {
             self.learn(&batch, &answer);

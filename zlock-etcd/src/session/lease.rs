@@ -317,7 +317,8 @@ impl Search {
         answer: &TxnResponse,
     ) -> Result<(), Failure> {
         shared.newest.saw(revision::of(answer.header()));
-        report(shared, lease, self.absent(answer)).await
+        // The keep-alives wait for it.
+        report(shared, lease, self.absent(answer), false).await
     }
 
     fn absent(self, answer: &TxnResponse) -> Vec<NodeId> {
@@ -338,7 +339,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
         return Ok(());
     }
     let live = shared.live(lease)?;
-    let listed = list(shared, lease).await?;
+    let listed = list(shared, lease, true).await?;
     let keys = || listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
     let mut present = live.names().with_keys(keys().filter_map(|key| {
         let (prefix, name) = key.split_at(key.rfind('/')? + 1);
@@ -351,7 +352,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     for some in missing.chunks(MAX_READS) {
         gone.extend(absent(shared, lease, &live, some).await?);
     }
-    report(shared, lease, gone).await
+    report(shared, lease, gone, true).await
 }
 
 /// Finds own nodes that are missing from a listing of a queue that was requested after `mark`.
@@ -372,22 +373,26 @@ pub(crate) async fn compare(
     }
     let mut gone = shared.sessions.own().missing(mark, &BTreeSet::new());
     gone.retain(|node_id| missing.contains(node_id));
-    report(shared, lease, gone).await
+    report(shared, lease, gone, true).await
 }
 
 /// Handles a node that was looked up and does not exist: if it was an own node, another client deleted it, or the session is
 /// over.
 pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
     let node_id = node.id.clone();
-    if shared.sessions.own().contains(&node_id) { report(shared, lease, vec![node_id]).await } else { Ok(()) }
+    if shared.sessions.own().contains(&node_id) {
+        report(shared, lease, vec![node_id], true).await
+    } else {
+        Ok(())
+    }
 }
 
 /// Reports own nodes that are certainly gone, unless the lease is gone, since all nodes are removed with it.
-async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result<(), Failure> {
+async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>, in_turn: bool) -> Result<(), Failure> {
     if gone.is_empty() {
         return Ok(());
     }
-    if list(shared, lease).await?.ttl() <= 0 {
+    if list(shared, lease, in_turn).await?.ttl() <= 0 {
         return Err(shared.lost(lease));
     }
     for node_id in gone {
@@ -397,13 +402,17 @@ async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result
     Ok(())
 }
 
-async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveResponse, Failure> {
+async fn list(shared: &Shared, lease: SessionKey, in_turn: bool) -> Result<LeaseTimeToLiveResponse, Failure> {
     let options = LeaseTimeToLiveOptions::new().with_keys();
     let ask = move |client: Arc<Client>| async move {
         client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
     // The leader answers alone, and so does a member that believes that it is the leader.
-    shared.endpoints.ask(By::Member, shared.options.answer_time(), ask).await
+    let (endpoints, limit) = (&shared.endpoints, shared.options.answer_time());
+    match in_turn {
+        true => endpoints.ask(By::Member, limit, ask).await,
+        false => endpoints.ask_out_of_turn(By::Member, limit, ask).await,
+    }
 }
 
 /// Returns the nodes that do not exist, with the cluster's agreement.

@@ -333,7 +333,8 @@ async fn beat(
         return Ok(None);
     };
     if let (Some(search), Some(found)) = (search, found)
-        && let Err(failure) = search.end(shared, lease, &found).await
+        // Without an answer, the next keep-alive searches again.
+        && let Ok(Err(failure)) = timeout(shared.options.keep_alive_time(), search.end(shared, lease, &found)).await
     {
         tracing::debug!(?failure, "the session's nodes could not be looked up");
     }

@@ -1,7 +1,9 @@
 //! Sessions survive outages, are lost before the server ends them, are replaced, and end on demand.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target, WatchEvent};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
@@ -253,6 +255,31 @@ async fn a_node_deleted_by_hand_is_noticed_within_a_keep_alive() {
         sleep(TTL).await;
         assert!(!made[0].deletion.is_deleted() && !made[2].deletion.is_deleted());
         assert_eq!(backend.session_events().current().epoch, 1);
+    })
+    .await;
+}
+
+/// A node is deleted by hand while more requests wait for their turn than can be answered until the deadline.
+#[tokio::test]
+async fn a_node_deleted_by_hand_under_load_costs_no_session() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let (l, path) = (linked(server).await, path("load"));
+        let mut made = create(&l.backend, &path, Label::Lock).await;
+        l.proxy.both(Flow::Delay(TTL / 40));
+        let backend = Arc::new(l.backend);
+        let mut reads = JoinSet::new();
+        for n in 0..1000 {
+            let (backend, path) = (backend.clone(), path.join(&format!("empty{n}")).unwrap());
+            reads.spawn(async move { while backend.children(&path).await.is_ok() {} });
+        }
+        l.observer.kv_client().delete(format!("{path}/{}", made.node.name), None).await.unwrap();
+        let mut events = backend.session_events();
+        tokio::select! {
+            biased;
+            () = made.deletion.deleted() => {}
+            _ = events.over(1) => panic!("the session was lost"),
+        }
     })
     .await;
 }

@@ -9,7 +9,8 @@ use zlock_recipes::LockContext;
 pub trait PostgresFence {
     /// Returns the statement for a transaction in the database that has the locks. Performs no I/O.
     ///
-    /// Acquire the lock before `BEGIN`. [`Fence`] states what is guaranteed, and on which conditions.
+    /// Acquire the lock before `BEGIN`. [`Fence`] states what is guaranteed, and on which conditions. After a
+    /// [downgrade](crate::WriteGuard::downgrade), the lock is lost for a fence of the write lock.
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if the lock is in another store. For its locks, compare the
@@ -49,7 +50,8 @@ impl PostgresFence for LockContext {
             let error = Error::new(ErrorKind::InvalidArgument, "fence").with_path(self.path());
             return Err(error.with_message(why));
         }
-        Fence::new(&self.node()).map_err(|error| error.with_path(self.path()))
+        let fence = Fence::new(&self.node()).map_err(|error| error.with_path(self.path()))?;
+        Ok(if self.is_writer() { fence.of_writer() } else { fence })
     }
 }
 

@@ -15,8 +15,6 @@ use zlock_core::{Error, ErrorKind, NodeName, Result};
 /// - In the isolation levels REPEATABLE READ and SERIALIZABLE, the transaction begins after the lock was granted. Otherwise, it may
 ///   read what was there before an earlier holder's last write. So acquire the lock before `BEGIN`.
 /// - The statement is not undone: a savepoint that is rolled back takes it back.
-/// - After a write lock was downgraded, a fence that was made before shows only that the read lock is held.
-///   Make another one after the downgrade, and do not write with it.
 ///
 /// As the first statement, it keeps others from getting the lock while the transaction is open. As the last statement before
 /// `COMMIT`, it is as safe, and keeps them waiting for less time. A transaction that stays open keeps the next holder waiting, even
@@ -67,13 +65,20 @@ impl Fence {
         Err(error.with_message(format!("the node {node} is not in PostgreSQL")))
     }
 
+    /// Returns the fence of a writer: the lock is lost once it is a read lock, which has the same node.
+    #[must_use]
+    pub fn of_writer(mut self) -> Self {
+        self.node.push_str(" write");
+        self
+    }
+
     /// Returns the statement.
     #[must_use]
     pub fn sql(&self) -> &'static str {
         Self::SQL
     }
 
-    /// Returns the ID of the lock's node, the statement's parameter.
+    /// Returns the statement's parameter: the ID of the lock's node, which a writer's label follows.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node

@@ -225,6 +225,24 @@ impl LockContext {
         self.hold.upgrade().is_some_and(|hold| hold.shares_node())
     }
 
+    /// Returns `true` if this is the view of a write lock, also after its [downgrade](crate::WriteGuard::downgrade).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.read_write_lock("/app/prices")?.write().acquire().await?;
+    /// assert!(guard.is_writer());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_writer(&self) -> bool {
+        self.entry == Entry::Owner && matches!(self.record.label(), Label::Write | Label::Read)
+    }
+
     /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
     ///
     /// # Examples

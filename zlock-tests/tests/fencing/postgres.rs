@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client as Connection;
+use zlock::postgres::PostgresFence as _;
 use zlock_core::{CoordinationBackend, Label, Target};
 use zlock_postgres::{Fence, PostgresBackend};
 use zlock_recipes::Client;
@@ -124,6 +125,29 @@ async fn an_open_fenced_transaction_keeps_the_label_and_not_the_data() {
         let data = other.data(&lock, &node).await.unwrap().unwrap();
         assert_eq!(data.data, b"revoke");
         holder.delete(&lock, &Target::Node(node)).await.unwrap();
+    })
+    .await;
+}
+
+/// A lock is a reader's by now, and another client reads under it.
+#[tokio::test]
+async fn the_fence_of_a_writer_is_of_no_use_after_its_downgrade() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let (one, two) = (Client::new(backend(server).await), Client::new(backend(server).await));
+        let (mut users, lock) = (observer(server).await, path("downgraded"));
+        table(&users, "downgraded").await;
+        let writing = one.read_write_lock(lock.as_str()).unwrap().write().acquire().await.unwrap();
+        let fence = writing.postgres_fence().unwrap();
+        assert_eq!(write(&mut users, "downgraded", "writer", Some(&fence)).await, Ok(()));
+        let reading = writing.downgrade().await.unwrap();
+        let other = two.read_write_lock(lock.as_str()).unwrap().read().acquire().await.unwrap();
+        let refused = write(&mut users, "downgraded", "stale", Some(&fence)).await;
+        assert_eq!(refused, Err(Fence::LOST.to_owned()));
+        let fence = reading.postgres_fence().unwrap();
+        assert_eq!(write(&mut users, "downgraded", "reader", Some(&fence)).await, Ok(()));
+        release(other).await;
+        release(reading).await;
     })
     .await;
 }

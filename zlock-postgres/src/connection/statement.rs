@@ -17,7 +17,7 @@ macro_rules! statements {
 
 statements! {
     BEGIN = "SELECT zlock.v1_begin($1, $2, $3, $4)" (INT8, INT8, INT8, BOOL);
-    BEAT = "SELECT outcome, nodes FROM zlock.v1_beat($1, $2, $3, $4)" (INT8, INT8, INT8, BOOL);
+    BEAT = "SELECT outcome, nodes FROM zlock.v1_beat($1, $2, $3, $4, $5)" (INT8, INT8, INT8, BOOL, TEXT_ARRAY);
     END = "SELECT zlock.v1_end($1)" (INT8);
     EXPIRE = "SELECT zlock.v1_expire($1, $2)" (INT8, INT8);
     SUSPECT = "SELECT zlock.v1_suspect($1)" (INT8);

@@ -90,11 +90,13 @@ BEGIN
         ON CONFLICT DO NOTHING;
 END $$;
 
--- Keeps a session alive, and never brings one back. Returns 0, 1 if it is over, or 2 if it began before a failover; and its
--- nodes: the IDs of places, and the paths of members. A session at rest owns none, and lives longer.
-CREATE OR REPLACE FUNCTION zlock.v1_beat(p_session bigint, p_ttl bigint, p_rest bigint, p_sync boolean)
+-- Keeps a session alive, and never brings one back. Returns 0, 1 if it is over, or 2 if it began before a failover; and which of
+-- the known nodes are there: the IDs of places, and the paths of members. A session at rest owns none, and lives longer. Without
+-- sequential scans, since a plan that is made while the table is small is kept.
+CREATE OR REPLACE FUNCTION zlock.v1_beat(p_session bigint, p_ttl bigint, p_rest bigint, p_sync boolean, p_known text[])
 RETURNS TABLE (outcome integer, nodes text[])
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off AS $$
 DECLARE
     live_timeline text := zlock.v1_timeline();
     timeline_now text;
@@ -113,7 +115,9 @@ BEGIN
         WHERE s.id = p_session AND NOT s.ended
         RETURNING s.timeline INTO timeline_now;
     outcome := CASE WHEN NOT FOUND THEN 1 WHEN timeline_now <> live_timeline THEN 2 ELSE 0 END;
-    nodes := ARRAY(SELECT n.id::text FROM zlock.node n WHERE n.session = p_session
+    -- By their IDs: the index of sessions also has the nodes that were deleted while an old snapshot is open.
+    nodes := ARRAY(SELECT n.id::text FROM zlock.node n
+            WHERE n.id = ANY (ARRAY(SELECT k::uuid FROM unnest(p_known) k WHERE k NOT LIKE '/%')) AND n.session + 0 = p_session
         UNION ALL SELECT m.path || '/' || m.name FROM zlock.member m WHERE m.session = p_session);
     RETURN NEXT;
 END $$;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_postgres::types::ToSql;
 use zlock_core::NodeId;
 use zlock_core::kit::SessionKey;
 
@@ -48,11 +49,14 @@ pub(crate) async fn end(shared: &Arc<Shared>, id: i64, limit: Duration) -> Resul
 
 /// Keeps a session alive, and compares its nodes with those that it is known to have. Returns `false` if it is over.
 pub(crate) async fn beat(shared: &Shared, session: SessionKey, at_rest: bool) -> Result<bool, Failure> {
-    let mark = shared.sessions.own().mark();
+    let own = shared.sessions.own();
+    let mark = own.mark();
     let link = shared.heart.link().await?;
     let (id, ttl, is_sync) = (session_id(session), shared.options.ttl_millis(), shared.is_sync());
     let rest = at_rest.then(rest_millis);
-    let rows = link.ask(shared.options.beat_time(), &statement::BEAT, &[&id, &ttl, &rest, &is_sync]).await?;
+    let known: Vec<_> = own.node_ids().iter().map(ToString::to_string).collect();
+    let params: [&(dyn ToSql + Sync); 5] = [&id, &ttl, &rest, &is_sync, &known];
+    let rows = link.ask(shared.options.beat_time(), &statement::BEAT, &params).await?;
     let row = rows.first().ok_or(Failure::Malformed)?;
     let (outcome, nodes): (i32, Vec<String>) =
         (row.try_get(0).map_err(Failure::Postgres)?, row.try_get(1).map_err(Failure::Postgres)?);
@@ -60,6 +64,6 @@ pub(crate) async fn beat(shared: &Shared, session: SessionKey, at_rest: bool) ->
         return Ok(false);
     }
     let present: BTreeSet<_> = nodes.into_iter().map(NodeId::new).collect();
-    shared.sessions.own().compare(mark, &present);
+    own.compare(mark, &present);
     Ok(true)
 }

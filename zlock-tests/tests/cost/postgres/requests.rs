@@ -276,3 +276,41 @@ async fn rows_that_cannot_be_removed_cost_nothing() {
     })
     .await;
 }
+
+/// The same for heartbeats, which ask for the nodes of a session.
+#[tokio::test]
+async fn rows_that_cannot_be_removed_make_no_heartbeat_longer() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let mut old = observer(&server).await;
+        let snapshot =
+            old.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
+        let snapshot = snapshot.start().await.unwrap();
+        snapshot.query("SELECT 1", &[]).await.unwrap();
+        let client = Client::new(backend(&server).await);
+        let held = client.mutex("/cost/held").unwrap().acquire().await.unwrap();
+        let look = async || (sent(&server).await["v1_beat"], server.pages("v1_beat").await);
+        let heartbeat = async || {
+            let (beats, pages) = look().await;
+            until("there are heartbeats", async || look().await.0 >= beats + 2).await;
+            let (more_beats, more_pages) = look().await;
+            (more_pages - pages) / (more_beats - beats)
+        };
+        // The first ones also read the catalog.
+        heartbeat().await;
+        let before = heartbeat().await;
+        let mutex = client.mutex("/cost/others").unwrap();
+        for _ in 0..2000 {
+            release(mutex.acquire().await.unwrap()).await;
+        }
+        let after = heartbeat().await;
+        report(format!("pages for each heartbeat: {before}, then {after}"));
+        assert!(after < before + 10, "{before} pages for a heartbeat, then {after}");
+        release(held).await;
+        snapshot.commit().await.unwrap();
+    })
+    .await;
+}

@@ -169,7 +169,7 @@ async fn a_late_heartbeat_revives_nothing() {
         let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL, renews: true };
         let beat = create_node(&observer, node).await.unwrap()[0].2;
         let send = async || -> i32 {
-            let sql = "SELECT outcome FROM zlock.v1_beat($1, 60000, NULL, false)";
+            let sql = "SELECT outcome FROM zlock.v1_beat($1, 60000, NULL, false, '{}')";
             observer.query_one(sql, &[&session]).await.unwrap().get(0)
         };
         let expire = async || -> bool {

@@ -14,6 +14,8 @@ pub struct MemStore {
     /// The server.
     pub server: MemServer,
     options: MemOptions,
+    /// How long a request is on its way.
+    way: Duration,
     links: Mutex<Vec<MemLink>>,
 }
 
@@ -23,6 +25,13 @@ impl MemStore {
     pub fn impatient() -> Self {
         let options = MemOptions::default().with_operation_timeout(Duration::from_secs(1));
         MemStore { options, ..MemStore::default() }
+    }
+
+    /// Returns a store whose requests take a millisecond, so that clients have requests under way at the same time, and a fault can
+    /// meet each of them.
+    #[must_use]
+    pub fn distant() -> Self {
+        MemStore { way: Duration::from_millis(1), ..MemStore::default() }
     }
 
     fn link(&self, connection: &Connection) -> MemLink {
@@ -35,7 +44,9 @@ impl Store for MemStore {
     async fn connect(&self) -> Connection {
         let backend = self.server.connect_with(self.options.clone());
         let mut links = self.links.lock().unwrap();
-        links.push(backend.link());
+        let link = backend.link();
+        link.delay(self.way, Duration::ZERO);
+        links.push(link);
         Connection { backend: Arc::new(backend), key: links.len() - 1 }
     }
 

@@ -4,7 +4,7 @@ mod mem {
     use zlock_testkit::mem::MemStore;
 
     async fn store() -> Option<MemStore> {
-        Some(MemStore::default())
+        Some(MemStore::distant())
     }
 
     zlock_suite::recipe_suite!(paused, store(), [jobs]);

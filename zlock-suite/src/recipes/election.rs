@@ -369,6 +369,7 @@ pub async fn later_proclamation_stays(case: &Case<'_>) {
     }
     case.links().heal(&a.connection).await;
     led.proclaim("second").await.unwrap();
+    assert!(is(b"second").await);
     // Answered late, after the link was repaired.
     case.links().mute(&a.connection).await;
     let heal = async {

@@ -91,7 +91,9 @@ pub async fn restart_inside_the_old_session_leaves_no_gap(case: &Case<'_>) {
     let before = shows(case, &mut watch, has("w7", b"old")).await;
     // As good as killed: it neither leaves nor notices.
     case.links().freeze(&a.connection).await;
-    let new = members(case, &b).take_over("w7", "new").await.unwrap();
+    // For longer than the pause between two listings, so that the observer looks at the first change.
+    sleep(MOMENT).await;
+    let group = members(case, &b);
     let gapless = async {
         loop {
             let view = watch.changed().await.unwrap();
@@ -101,7 +103,8 @@ pub async fn restart_inside_the_old_session_leaves_no_gap(case: &Case<'_>) {
             }
         }
     };
-    let view = timeout(LONG, gapless).await.expect("the new payload is shown");
+    let (new, view) = tokio::join!(group.take_over("w7", "new"), timeout(LONG, gapless));
+    let (new, view) = (new.unwrap(), view.expect("the new payload is shown"));
     assert!(view.get("w7").unwrap().token > before.get("w7").unwrap().token);
     case.store.expire(&a.connection).await;
     sleep(MOMENT).await;

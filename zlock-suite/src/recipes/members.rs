@@ -288,7 +288,7 @@ pub async fn failures_are_overcome_and_end_with_the_membership(case: &Case<'_>) 
     a.faults.fail(Call::Join, Side::Before, 1_000_000, ErrorKind::Unavailable);
     case.store.remove(group.path(), "w7").await;
     case.until("it is lost", async || !me.is_registered()).await;
-    timeout(LONG, me.leave()).await.expect("it leaves").unwrap();
+    assert_eq!(timeout(LONG, me.leave()).await.expect("it leaves").unwrap(), Release::Released);
     a.faults.mend();
     case.until_free(group.path()).await;
 }

@@ -56,6 +56,7 @@ mod tests {
             assert_eq!(weight(id, key.as_bytes()), expected, "{id:?} {key:?}");
         }
         assert_eq!(owner(std::iter::empty(), b"key"), None);
+        assert_eq!(owner(["w1", "w2", "w3"].into_iter(), b"customer 42"), Some(1));
     }
 
     /// Computed by another program from the description.

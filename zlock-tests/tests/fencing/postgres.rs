@@ -5,10 +5,12 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client as Connection;
 use zlock::postgres::PostgresFence as _;
-use zlock_core::{CoordinationBackend, Label, Target};
+use zlock_core::{CoordinationBackend, Label, SessionState, Target};
 use zlock_postgres::{Fence, PostgresBackend};
 use zlock_recipes::Client;
-use zlock_testkit::postgres::{backend, create, end_session, observer, options, path, release};
+use zlock_testkit::postgres::{
+    TTL, backend, create, delete_node, end_session, observer, options, path, release,
+};
 use zlock_testkit::{FaultProxy, limit, postgres_or_skip, until};
 
 /// Creates a table of the user's data for one test.
@@ -88,14 +90,22 @@ async fn a_takeover_waits_for_an_open_fenced_transaction() {
         let other = Client::new(other);
         let waiting = other.mutex(lock.as_str()).unwrap();
         let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
-        sleep(Duration::from_secs(2)).await;
+        sleep(TTL + Duration::from_secs(1)).await;
         assert!(!waiting.is_finished(), "granted beside an open transaction");
+        // Whoever cleans up or deletes passes the node by.
+        let passes = async {
+            let left = operator.query_one("SELECT node FROM zlock.v1_clean($1)", &[&id]).await.unwrap();
+            assert!(left.get::<_, Option<String>>(0).is_none());
+            assert_eq!(delete_node(&operator, lock.as_str(), node.id.as_str(), None).await.unwrap().0, 2);
+        };
+        timeout(Duration::from_secs(10), passes).await.expect("it waits for the transaction");
         let free = other.mutex(elsewhere.as_str()).unwrap();
         release(
             timeout(Duration::from_secs(10), free.acquire()).await.expect("another lock is free").unwrap(),
         )
         .await;
-        assert_eq!(other.session_events().current().epoch, 1);
+        let session = other.session_events().current();
+        assert_eq!((session.epoch, session.state), (1, SessionState::Connected), "heartbeats wait");
         transaction.commit().await.unwrap();
         let guard = waiting.await.unwrap();
         assert_eq!(rows(&operator, "open").await, ["fenced"], "the next holder sees it");

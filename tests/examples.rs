@@ -126,6 +126,7 @@ async fn of_a_paused_holder_only_the_fenced_transaction_is_refused() {
             format!("  = with the fence, the row has {:?}; without, {:?}\n", row("second"), row("first"));
         assert!(text.ends_with(&last), "{text}");
         assert!(text.contains("refused: \"the lock is not held any more"), "{text}");
+        assert!(text.contains("is_held() says false"), "{text}");
         let (code, text) = end("fenced_transaction", &["--url", "mem://"]);
         assert_eq!(code, Some(2), "{text}");
     })

@@ -181,6 +181,67 @@ pub async fn member_that_left_during_an_outage_is_not_counted(case: &Case<'_>) {
     assert_eq!(round(waiting).await, 1);
 }
 
+/// A member that withdrew is not counted while its node is still there.
+pub async fn withdrawn_member_is_not_counted_while_its_node_is_there(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (one, two) = (barrier(case, &a, 2), barrier(case, &b, 2));
+    let removal = a.faults.hold(Call::Delete, Side::Before);
+    let error = one.wait_timeout(5 * MOMENT).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    removal.reached().await;
+    let mut waiting = waits(&two);
+    assert!(timeout(2 * MOMENT, &mut waiting).await.is_err(), "passed with one that had withdrawn");
+    removal.open();
+    until_members(case, 1).await;
+    assert_eq!(one.wait().await.unwrap(), 1);
+    assert_eq!(round(waiting).await, 1);
+}
+
+/// After a conflict, a listing from before it counts nobody, not even members whose withdrawal was forgotten with their nodes.
+pub async fn an_older_listing_counts_nobody_after_a_conflict(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let patient = [0, 1].map(|_| {
+        let one = barrier(case, &a, 3);
+        tokio::spawn(async move { one.wait_timeout(5 * MOMENT).await })
+    });
+    until_members(case, 2).await;
+    // Its create is answered, with a listing of all three, while the other two give up.
+    let listed = b.faults.hold(Call::Create, Side::After);
+    let mut waiting = waits(&barrier(case, &b, 3));
+    listed.reached().await;
+    for patient in patient {
+        let error = patient.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    }
+    until_members(case, 1).await;
+    // The next one to withdraw writes the rounds without those whose nodes are gone.
+    let error = barrier(case, &c, 3).wait_timeout(5 * MOMENT).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    until_members(case, 1).await;
+    listed.open();
+    assert!(timeout(2 * MOMENT, &mut waiting).await.is_err(), "passed with two that had withdrawn");
+    let others = [&a, &c].map(|process| waits(&barrier(case, process, 3)));
+    for waiting in others {
+        assert_eq!(round(waiting).await, 1);
+    }
+    assert_eq!(round(waiting).await, 1);
+}
+
+/// A round counts a member that is cut off, and whose time is over before it learns that. It returns the round.
+pub async fn member_that_was_counted_unnoticed_returns_its_round(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (one, two) = (barrier(case, &a, 2), barrier(case, &b, 2));
+    let arrived = a.faults.hold(Call::Create, Side::After);
+    let patient = tokio::spawn(async move { one.wait_timeout(5 * MOMENT).await });
+    arrived.reached().await;
+    arrived.open();
+    case.links().freeze(&a.connection).await;
+    assert_eq!(two.wait().await.unwrap(), 1);
+    sleep(6 * MOMENT).await;
+    case.links().heal(&a.connection).await;
+    assert_eq!(round(patient).await, 1);
+}
+
 /// A member whose session ends before the opening is not counted.
 pub async fn dead_member_is_not_counted(case: &Case<'_>) {
     let [a, b] = case.processes().await;

@@ -125,3 +125,43 @@ pub(super) async fn leader(client: &ClientInner, path: &LockPath) -> Result<Opti
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use zlock_mem::MemServer;
+
+    use super::*;
+    use crate::{Client, Leadership};
+
+    const PATH: &str = "/app/leader";
+
+    async fn leads(client: &Client) -> Leadership {
+        client.election(PATH).unwrap().campaign().await.unwrap()
+    }
+
+    /// A second store stands for the first one as it was earlier.
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_term_is_refused() {
+        let [client, restored] = [(); 2].map(|()| Client::new(MemServer::new().connect()));
+        let path = LockPath::new(PATH).unwrap();
+        let mut heads = Heads { client: client.inner().clone(), path, newest: None };
+        for _ in 0..2 {
+            leads(&client).await.resign().await.unwrap();
+        }
+        let newest = leads(&client).await;
+        assert_eq!(heads.read().await.unwrap().0.unwrap().term, newest.term());
+        heads.client = restored.inner().clone();
+        // Also after a look at which nobody led.
+        for _ in 0..2 {
+            let earlier = leads(&restored).await;
+            assert!(earlier.term() < newest.term());
+            assert_eq!(heads.read().await.unwrap_err().kind(), ErrorKind::Unavailable);
+            earlier.resign().await.unwrap();
+            assert_eq!(heads.read().await.unwrap().0, None);
+        }
+        let same = leads(&restored).await;
+        assert_eq!(heads.read().await.unwrap().0.unwrap().term, newest.term());
+        same.resign().await.unwrap();
+        newest.resign().await.unwrap();
+    }
+}

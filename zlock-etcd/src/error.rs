@@ -57,7 +57,7 @@ pub(crate) enum Failure {
     NodeDeleted,
     /// The operation's node belongs to another session.
     OtherSession,
-    /// A value is not as expected, and an earlier session may have written it.
+    /// A value is not as expected, or was to be created, and an attempt in an earlier session may have written it.
     PastWrite,
     /// Another program deleted the receipt of a write of unknown outcome.
     NoReceipt,

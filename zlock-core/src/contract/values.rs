@@ -21,8 +21,11 @@ use crate::nodes::path::LockPath;
 /// # Lost responses
 /// Each write leaves a *receipt* in the same transaction, which belongs to the session. A write whose response was lost looks
 /// for it, so a write is neither applied twice nor reported wrongly. If the session ends as well, the receipt may be gone.
-/// The write is then repeated in the next session. If that shows a conflict, the outcome is unknown, and the error is
-/// [ambiguous](crate::Error::is_ambiguous).
+/// A write that expects a version is then repeated in the next session. If that shows a conflict, or if the write creates the
+/// value, the outcome is unknown, and the error is [ambiguous](crate::Error::is_ambiguous).
+///
+/// On ZooKeeper, an operator who deletes a value also deletes its receipts. If that happens after a write has created the value
+/// and before the response arrives, the write may create it again.
 ///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. A write may still take effect, but not after a later operation of
@@ -78,6 +81,7 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// - Missing parents are created.
     /// - Another session can write the value after the session that wrote it has ended.
     /// - A lost response does not change the result.
+    /// - A write that may have created the value in an earlier session does not create it again: its outcome is unknown.
     /// - A write that was dropped does not take effect after a later operation on the path.
     async fn write_value(
         &self,

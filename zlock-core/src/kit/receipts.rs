@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::sessions::SessionKey;
-use crate::contract::values::WriteOutcome;
+use crate::contract::values::{Version, WriteOutcome};
 use crate::nodes::path::LockPath;
 use crate::signal::Signal;
 
@@ -181,10 +181,17 @@ pub struct WriteAttempts {
 }
 
 impl WriteAttempts {
-    /// Begins an attempt in this session. `ambiguous` tells whether the outcome of an earlier attempt is unknown.
-    pub fn begin(&mut self, session: SessionKey, ambiguous: bool) {
+    /// Begins an attempt in this session. `expected` is the version that the write expects, and `ambiguous` tells whether the
+    /// outcome of an earlier attempt is unknown.
+    ///
+    /// Returns `false` if the attempt must not be made, and the outcome of the write stays unknown: an attempt in an earlier
+    /// session may have created the value, and nothing shows that if another program has deleted it. Any other version does
+    /// not come back once a write has changed it.
+    #[must_use]
+    pub fn begin(&mut self, session: SessionKey, expected: Option<Version>, ambiguous: bool) -> bool {
         self.is_past_unknown |= ambiguous && self.session.is_some_and(|last| last != session);
         self.session = Some(session);
+        expected.is_some() || !self.is_past_unknown
     }
 
     /// Returns `true` if the outcome of an attempt in an earlier session is unknown.
@@ -204,6 +211,7 @@ impl WriteAttempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::SessionId;
 
     fn path(path: &str) -> LockPath {
         LockPath::new(path).unwrap()
@@ -221,6 +229,18 @@ mod tests {
         drop(one);
         let again = receipts.take(&1, &path("/a"));
         assert_eq!((again.number, again.known, again.id), (0, 7, 4));
+    }
+
+    #[test]
+    fn a_value_is_not_created_in_a_second_session_while_the_first_may_have_created_it() {
+        let session = |id| SessionKey { epoch: id, id: SessionId::new(id) };
+        for (expected, is_begun) in [(None, false), (Some(Version::new(7, 7)), true)] {
+            let mut attempts = WriteAttempts::default();
+            assert!(attempts.begin(session(1), expected, false));
+            assert!(attempts.begin(session(1), expected, true));
+            assert!(attempts.begin(session(2), expected, false));
+            assert_eq!(attempts.begin(session(3), expected, true), is_begun);
+        }
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<WriteOutcome> {
         settled(operation, lease).await?;
-        self.attempts.begin(lease, operation.budget.ambiguous);
+        if !self.attempts.begin(lease, self.expected, operation.budget.ambiguous) {
+            return Err(Failure::PastWrite);
+        }
         let live = operation.shared.live(lease)?;
         let mut used = match self.receipt.take().filter(|used| used.lease == lease) {
             Some(used) => used,

@@ -43,7 +43,9 @@ impl Values for MemBackend {
         let _hidden = deletes.map(|node| self.shared.sessions.own().hide(&node.id));
         loop {
             let session = operation.budget.session().await?;
-            attempts.begin(session, operation.budget.ambiguous);
+            if !attempts.begin(session, expected, operation.budget.ambiguous) {
+                return Err(operation.budget.fail(Interrupted::SessionLost));
+            }
             let (path, data, guard) = (path.clone(), data.to_vec(), guard.cloned());
             let write = ValueWrite { path, expected, data, guard, receipt: (receipt.number, receipt.id) };
             match operation.ask_in(session, Request::WriteValue(Box::new(write))).await {

@@ -65,7 +65,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         session: SessionKey,
     ) -> Attempted<WriteOutcome> {
         settled(operation, session).await?;
-        self.attempts.begin(session, operation.budget.ambiguous);
+        if !self.attempts.begin(session, self.expected, operation.budget.ambiguous) {
+            return Err(Failure::PastWrite);
+        }
         let live = operation.shared.live(session)?;
         let used = self.receipt.take().filter(|used| used.session == session);
         let mut used = used.unwrap_or_else(|| Used {

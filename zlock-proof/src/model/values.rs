@@ -17,6 +17,7 @@ pub(crate) enum ValueRule {
     ReceiptRead,
     OwnReceipt,
     EarlierSessions,
+    CreatedOnce,
     GuardChecked,
     Incarnation,
     InOrder,
@@ -56,6 +57,8 @@ pub(crate) struct Sent {
     expected: Option<Version>,
     /// Whether the guard's node existed when it was sent.
     guarded_when_sent: bool,
+    /// Whether its client still waits for the answer.
+    is_awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +78,16 @@ pub(crate) struct Writing {
     ambiguous: bool,
     is_sent: bool,
     answer: Option<Answer>,
+}
+
+impl State {
+    /// The client no longer waits for the answer to what it has sent.
+    fn give_up(&mut self, client: u8) {
+        self.wire.iter_mut().filter(|sent| sent.client == client).for_each(|sent| sent.is_awaited = false);
+        if let Some(writing) = self.clients[usize::from(client)].writing.as_mut().filter(|w| w.is_sent) {
+            (writing.is_sent, writing.ambiguous, writing.answer) = (false, true, None);
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -151,10 +164,15 @@ impl Writes {
         let this = &mut state.clients[usize::from(client)];
         let (session, Some(writing)) = (this.session, &mut this.writing) else { return };
         let key = SessionKey { epoch: session.into(), id: SessionId::new(session.into()) };
-        writing.attempts.begin(key, writing.ambiguous);
-        (writing.is_sent, writing.answer) = (true, None);
         let (write, expected) = (writing.write, writing.expected);
-        state.wire.push(Sent { client, session, write, expected, guarded_when_sent });
+        let version = expected.map(|_| zlock_core::Version::new(1, 1));
+        if !writing.attempts.begin(key, version, writing.ambiguous) && self.has(ValueRule::CreatedOnce) {
+            // The error says that the outcome is unknown.
+            this.writing = None;
+            return;
+        }
+        (writing.is_sent, writing.answer) = (true, None);
+        state.wire.push(Sent { client, session, write, expected, guarded_when_sent, is_awaited: true });
     }
 
     /// Executes a request in one transaction: receipt, guard, version, then value and receipt.
@@ -169,7 +187,7 @@ impl Writes {
             self.attempt(state, sent)
         };
         let this = &mut state.clients[of];
-        if let Some(writing) = this.writing.as_mut().filter(|w| w.write == sent.write && w.is_sent) {
+        if let Some(writing) = this.writing.as_mut().filter(|_| sent.is_awaited) {
             writing.answer = Some(answer);
         }
     }
@@ -336,12 +354,9 @@ impl Model for Writes {
             }
             Action::Lose(at) => drop(state.wire.remove(at)),
             Action::Hear(client) => self.hear(&mut state, client),
-            Action::GiveUp(client) => change(client, &|this| {
-                if let Some(writing) = &mut this.writing {
-                    (writing.is_sent, writing.ambiguous, writing.answer) = (false, true, None);
-                }
-            }),
+            Action::GiveUp(client) => state.give_up(client),
             Action::Cancel(client) => {
+                state.give_up(client);
                 let writing = state.clients[usize::from(client)].writing.take()?;
                 state.cancelled.push(writing.write);
             }
@@ -349,9 +364,7 @@ impl Model for Writes {
                 state.losses -= 1;
                 let this = &mut state.clients[usize::from(client)];
                 (this.session, this.receipt) = (this.session + 1, None);
-                if let Some(writing) = this.writing.as_mut().filter(|writing| writing.is_sent) {
-                    (writing.is_sent, writing.ambiguous, writing.answer) = (false, true, None);
-                }
+                state.give_up(client);
             }
             Action::RemoveGuard => state.has_guard = false,
             Action::DeleteByHand => (state.value, state.by_hand) = (None, 1),
@@ -391,6 +404,11 @@ impl Rules for Writes {
             "an unknown attempt of an earlier session makes the outcome unknown: it is not asked for",
             REPORTED_WRONGLY,
         ),
+        (
+            ValueRule::CreatedOnce,
+            "a value that an earlier session may have created is not created again: it is",
+            TWICE,
+        ),
         (ValueRule::GuardChecked, "the guard is checked with the write: before it", UNGUARDED),
         (ValueRule::Incarnation, "a version includes its incarnation: the number alone", NEVER_READ),
         (ValueRule::InOrder, "requests of a client take effect in order: in any", TOO_LATE),
@@ -407,10 +425,10 @@ impl Rules for Writes {
     fn runs(is_quick: bool) -> Vec<Run> {
         let one = Run { clients: 1, writes: 2, losses: 1, by_hand: true, is_missing: false };
         let two = Run { clients: 2, writes: 1, losses: 1, by_hand: true, is_missing: false };
-        if is_quick {
-            return vec![two];
-        }
         let missing = Run { is_missing: true, ..one };
+        if is_quick {
+            return vec![two, missing];
+        }
         vec![two, one, missing, Run { writes: 2, losses: 0, by_hand: false, ..two }]
     }
 
@@ -421,6 +439,7 @@ impl Rules for Writes {
             Run { losses: 1, by_hand: true, ..smallest },
             Run { writes: 2, ..smallest },
             Run { writes: 2, by_hand: true, is_missing: true, ..smallest },
+            Run { losses: 1, by_hand: true, is_missing: true, ..smallest },
         ]
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use zlock_core::{
-    Deletion, Existence, GuardNode, Label, LockPath, Node, Target, Value, Version, WriteOutcome,
+    Deletion, Error, Existence, GuardNode, Label, LockPath, Node, Target, Value, Version, WriteOutcome,
 };
 
 use super::{read, recreate, values, watch, write, written};
@@ -289,6 +289,30 @@ pub mod links {
         };
         let (outcome, ()) = tokio::join!(write(&b, &path, None, b"x"), heal);
         assert_eq!(outcome, WriteOutcome::Conflict(read(&a, &path).await));
+    }
+
+    /// A write that may have created the value in an earlier session does not create it again: its outcome is unknown.
+    pub async fn value_is_not_created_again_in_the_next_session(case: &Case<'_>) {
+        let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+        let delete = async || case.store.remove(&path.parent().unwrap(), "value").await;
+        // The parents exist from now on, so that one request creates the value.
+        written(&a, &path, None, b"first").await;
+        delete().await;
+        case.links().mute(&b).await;
+        let end = async {
+            case.until("the write takes effect", async || read(&a, &path).await.is_some()).await;
+            delete().await;
+            case.store.expire(&b).await;
+            case.links().heal(&b).await;
+        };
+        let write = values(&b).write_value(&path, None, b"once", None);
+        // On a store in memory, the response is lost only if the write is polled again before the link is healed.
+        let (outcome, ()) = tokio::join!(biased; write, end);
+        assert!(outcome.as_ref().is_err_and(Error::is_ambiguous), "{outcome:?}");
+        assert_eq!(read(&a, &path).await, None);
+        // Nor is the next write mistaken for it.
+        case.connected(&b, 2).await;
+        written(&b, &path, None, b"next").await;
     }
 
     /// A write that was dropped does not take effect after a later operation on the path.

@@ -59,7 +59,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         session: SessionKey,
     ) -> Attempted<WriteOutcome> {
         settled(operation, session).await?;
-        self.attempts.begin(session, operation.budget.ambiguous);
+        if !self.attempts.begin(session, self.wanted.expected, operation.budget.ambiguous) {
+            return Err(Failure::PastWrite);
+        }
         let used = match self.used.take().filter(|used| used.session == session) {
             Some(used) => used,
             None => Used::take(operation, session).await?,

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     OtherSession,
     /// A value is not as expected, or was to be created, and an attempt in an earlier session may have written it.
     PastWrite,
+    /// Another program deleted the receipt of a write of unknown outcome.
+    NoReceipt,
     /// The server removes the node by itself.
     NotAValue,
     /// The session of a watch connection is over, or could not be opened, for this reason if known.
@@ -35,6 +37,7 @@ impl kit::Failure for Failure {
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
             Failure::PastWrite => (ErrorKind::SessionLost, true, false),
+            Failure::NoReceipt => (ErrorKind::Unexpected, true, false),
             Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
             Failure::NotWatching(None) | Failure::ServersDisagree => (ErrorKind::Unavailable, false, true),
             Failure::NotWatching(Some(error)) => {
@@ -66,6 +69,7 @@ impl kit::Failure for Failure {
             Failure::NotAValue => {
                 error.with_message("the node is not a value, because it is a lock's or the parent of one")
             }
+            Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
             Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
         }
     }

@@ -25,7 +25,7 @@ use crate::nodes::path::LockPath;
 /// value, the outcome is unknown, and the error is [ambiguous](crate::Error::is_ambiguous).
 ///
 /// On ZooKeeper, an operator who deletes a value also deletes its receipts. If that happens after a write has created the value
-/// and before the response arrives, the write may create it again.
+/// and before the response arrives, the write may create it again, or report a conflict if another client has created it.
 ///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. A write may still take effect, but not after a later operation of
@@ -81,6 +81,7 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// - Missing parents are created.
     /// - Another session can write the value after the session that wrote it has ended.
     /// - A lost response does not change the result.
+    /// - A write whose response is lost is not reported as a conflict after the value was deleted.
     /// - A write that may have created the value in an earlier session does not create it again: its outcome is unknown.
     /// - A write that was dropped does not take effect after a later operation on the path.
     async fn write_value(

@@ -291,6 +291,30 @@ pub mod links {
         assert_eq!(outcome, WriteOutcome::Conflict(read(&a, &path).await));
     }
 
+    /// A write whose response is lost is not reported as a conflict after the value was deleted.
+    pub async fn deleted_value_is_not_a_conflict_after_a_lost_answer(case: &Case<'_>) {
+        let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+        let first = written(&a, &path, None, b"first").await;
+        // On ZooKeeper, the receipt exists from now on, so that one request writes the value.
+        let second = written(&b, &path, Some(first), b"second").await;
+        case.links().mute(&b).await;
+        let end = async {
+            let takes_effect = async || read(&a, &path).await.is_some_and(|value| value.data == b"third");
+            case.until("the write takes effect", takes_effect).await;
+            case.store.remove(&path.parent().unwrap(), "value").await;
+            case.links().heal(&b).await;
+        };
+        let write = values(&b).write_value(&path, Some(second), b"third", None);
+        let (outcome, ()) = tokio::join!(biased; write, end);
+        match outcome {
+            Ok(WriteOutcome::Written(_)) => {}
+            // The receipt was deleted together with the value.
+            Err(error) if error.is_ambiguous() => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(read(&a, &path).await, None);
+    }
+
     /// A write that may have created the value in an earlier session does not create it again: its outcome is unknown.
     pub async fn value_is_not_created_again_in_the_next_session(case: &Case<'_>) {
         let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));

@@ -121,6 +121,11 @@ async fn attempt(
         _ => None,
     };
     used.is_unknown = false;
+    // Another program has deleted the receipt, together with the value.
+    if was_unknown && created.is_none() && used.receipt.known.is_some() && answer == Answer::OtherReceipt {
+        used.receipt.known = None;
+        return Err(Failure::NoReceipt);
+    }
     if let Some(created) = created {
         return Ok(Some(WriteOutcome::Written(written(wanted, used, created))));
     }
@@ -153,7 +158,7 @@ fn written(wanted: &Wanted<'_>, used: &mut Used, created: i64) -> Version {
 }
 
 /// The answer to a transaction.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Written {
         /// The transaction that created the node that was written last.

@@ -10,7 +10,7 @@ pub trait PostgresFence {
     /// Returns the statement for a transaction in the database that has the locks. Performs no I/O.
     ///
     /// Acquire the lock before `BEGIN`. [`Fence`] states what is guaranteed, and on which conditions. After a
-    /// [downgrade](crate::WriteGuard::downgrade), the lock is lost for a fence of the write lock.
+    /// [downgrade](crate::WriteGuard::downgrade), a fence of the write lock fails as if the lock were lost.
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if the lock is in another store. For its locks, compare the

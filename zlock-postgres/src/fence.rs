@@ -78,7 +78,7 @@ impl Fence {
         Self::SQL
     }
 
-    /// Returns the statement's parameter: the ID of the lock's node, which a writer's label follows.
+    /// Returns the statement's parameter: the ID of the lock's node, and for a writer also ` write`.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node

@@ -153,15 +153,15 @@ async fn join(
             }
             Err(error) if error.kind() == ErrorKind::Taken => {
                 let mut watch = group.watch();
-                if watch.changed().await?.get(id).is_none() {
-                    // The member has left, or the node belongs to no session: then no view ever shows it.
-                    log.say(format!("{error}; retrying"));
-                    sleep(PAUSE).await;
-                    continue;
-                }
                 let left = async {
+                    if watch.changed().await?.get(id).is_none() {
+                        // The member has left, or the node belongs to no session: then no view ever shows it.
+                        log.say(format!("{error}; retrying"));
+                        sleep(PAUSE).await;
+                        return Ok::<_, Error>(());
+                    }
                     while watch.changed().await?.get(id).is_some() {}
-                    Ok::<_, Error>(())
+                    Ok(())
                 };
                 if !args.no_wait {
                     left.await?;

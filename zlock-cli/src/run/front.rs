@@ -171,7 +171,7 @@ impl Front {
         }
     }
 
-    async fn keeper_has_ended(self) -> Result<Ended, Failure> {
+    async fn keeper_has_ended(mut self) -> Result<Ended, Failure> {
         if let Some(code) = self.done {
             return Ok(self.ended(code));
         }
@@ -228,7 +228,11 @@ impl Front {
         group::reap(&[Some(self.keeper), self.group].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    fn ended(&self, code: u8) -> Ended {
+    fn ended(&mut self, code: u8) -> Ended {
+        // Those that arrived together with the end.
+        while let Ok(signal) = self.signals.try_recv() {
+            self.forward(signal);
+        }
         self.take_back_terminal();
         Ended { code, is_lost: self.is_lost, end_signal: self.end_signal }
     }
@@ -272,6 +276,8 @@ fn cannot_watch(error: std::io::Error) -> Failure {
 mod tests {
     use std::time::Duration;
 
+    use tokio::sync::mpsc::unbounded_channel;
+
     use super::*;
 
     #[test]
@@ -283,22 +289,33 @@ mod tests {
         assert_eq!(silence(false, Some((124.5, 2))), busy);
     }
 
-    /// No command runs yet, and the keeper may stand still: it does not do what the signal says.
-    #[tokio::test]
-    async fn a_signal_that_ends_the_wait_for_the_lock_limits_it() {
-        let (link, _keeper) = UnixStream::pair().unwrap();
-        let mut front = Front {
+    fn front(link: UnixStream, signals: UnboundedReceiver<i32>) -> Front {
+        Front {
             link: Link::new(link).unwrap(),
             keeper: Pid::INIT,
             inherited: Vec::new(),
             terminal: None,
-            signals: tokio::sync::mpsc::unbounded_channel().1,
+            signals,
             group: None,
             vigil: None,
             done: None,
             is_lost: false,
             end_signal: None,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signal_that_arrives_with_the_end_counts() {
+        let ((link, _keeper), (sender, signals)) = (UnixStream::pair().unwrap(), unbounded_channel());
+        sender.send(libc::SIGTERM).unwrap();
+        assert_eq!(front(link, signals).ended(exit::LOST).end_signal, Some(libc::SIGTERM));
+    }
+
+    /// No command runs yet, and the keeper may stand still: it does not do what the signal says.
+    #[tokio::test]
+    async fn a_signal_that_ends_the_wait_for_the_lock_limits_it() {
+        let (link, _keeper) = UnixStream::pair().unwrap();
+        let mut front = front(link, unbounded_channel().1);
         for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGTSTP, libc::SIGCONT] {
             front.forward(signal);
             assert!(front.vigil.is_none(), "{signal}");

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{Break, Continue};
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::{Attempt, Failure as _, SessionKey};
 use zlock_core::{Joined, NodeId, Registration};
 
 use crate::error::Failure;
@@ -44,8 +44,11 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
         let txn = Txn::new().when([fence.is(carried), is_free]).and_then([put]);
         let txn = txn.or_else([fence.get(), TxnOp::get(key, None)]);
         live.members().sent(&self.id);
-        let answer = operation.write_alone(lease, txn).await?;
-        live.members().answered(&self.id);
+        let answer = operation.write_alone(lease, txn).await;
+        if !answer.as_ref().is_err_and(|failure| failure.classify().ambiguous) {
+            live.members().answered(&self.id);
+        }
+        let answer = answer?;
         let written = if answer.succeeded() {
             revision::of(answer.header())
         } else {

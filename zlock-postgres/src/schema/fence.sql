@@ -6,6 +6,6 @@ BEGIN
     PERFORM 1 FROM zlock.node n
         WHERE n.id = split_part(p_node, ' ', 1)::uuid AND split_part(p_node, ' ', 2) IN ('', n.label) FOR KEY SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the lock is not held any more: there is no node %', p_node USING ERRCODE = 'ZL003';
+        RAISE EXCEPTION 'the lock is not held any more: there is no node % with that label', p_node USING ERRCODE = 'ZL003';
     END IF;
 END $$;

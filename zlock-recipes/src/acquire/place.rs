@@ -53,7 +53,7 @@ impl<'a> Place<'a> {
         Place::create_admitted(request, listing, admitted).await
     }
 
-    /// Creates the place at once. Whatever becomes of this, the node may be there for a while.
+    /// Creates the place without waiting to be admitted. From here on, the node may exist, even if this fails.
     pub(crate) async fn create_admitted(
         request: Request<'a>,
         listing: Listing,

@@ -80,7 +80,8 @@ impl Barrier {
     }
 
     /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes two requests after the one by
-    /// which it arrived, and is not counted. If a round has counted it by then, its number is returned.
+    /// which it arrived, and is not counted. In an outage, each of the three may take the backend's operation timeout. If a round
+    /// has counted the member by then, its number is returned.
     ///
     /// # Errors
     /// - [`Busy`](zlock_core::ErrorKind::Busy) if the time is over and the member was not counted, or

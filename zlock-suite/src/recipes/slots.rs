@@ -56,7 +56,8 @@ pub async fn crowd_does_not_list_for_each_other(case: &Case<'_>) {
     let held = held.await;
     assert_eq!(numbers(&held), (0..48).collect());
     let listings: usize = processes.iter().map(|process| process.faults.count(Call::Children)).sum();
-    assert!(listings <= 8 * 48, "{listings}");
+    // Without pauses there would be 24 for each.
+    assert!(listings <= 12 * 48, "{listings}");
     for slot in held {
         slot.release().await.unwrap();
     }

@@ -104,8 +104,9 @@ async fn a_takeover_waits_for_an_open_fenced_transaction() {
             timeout(Duration::from_secs(10), free.acquire()).await.expect("another lock is free").unwrap(),
         )
         .await;
-        let session = other.session_events().current();
-        assert_eq!((session.epoch, session.state), (1, SessionState::Connected), "heartbeats wait");
+        let session = || other.session_events().current();
+        until("heartbeats do not wait", async || session().state == SessionState::Connected).await;
+        assert_eq!(session().epoch, 1);
         transaction.commit().await.unwrap();
         let guard = waiting.await.unwrap();
         assert_eq!(rows(&operator, "open").await, ["fenced"], "the next holder sees it");

@@ -292,7 +292,14 @@ async fn rows_that_cannot_be_removed_make_no_heartbeat_longer() {
         snapshot.query("SELECT 1", &[]).await.unwrap();
         let client = Client::new(backend(&server).await);
         let held = client.mutex("/cost/held").unwrap().acquire().await.unwrap();
-        let look = async || (sent(&server).await["v1_beat"], server.pages("v1_beat").await);
+        let beats = async || sent(&server).await["v1_beat"];
+        // None comes between the two numbers.
+        let look = async || loop {
+            let (before, pages) = (beats().await, server.pages("v1_beat").await);
+            if beats().await == before {
+                return (before, pages);
+            }
+        };
         let heartbeat = async || {
             let (beats, pages) = look().await;
             until("there are heartbeats", async || look().await.0 >= beats + 2).await;

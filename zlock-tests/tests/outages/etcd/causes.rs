@@ -85,7 +85,9 @@ async fn what_fills_the_database_is_not_left_behind() {
                     let lock = client.mutex(format!("/quota/{n}-{}", held.len())).unwrap();
                     match lock.acquire().await {
                         Ok(guard) => held.push(guard),
-                        Err(error) => return error.to_string(),
+                        Err(error) if error.to_string().contains(FULL) => return error.to_string(),
+                        // On a slow machine, the server may not answer in time.
+                        Err(_) => {}
                     }
                 }
             });

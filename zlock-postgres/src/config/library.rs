@@ -109,7 +109,7 @@ fn one_of(all: &Config, server: usize) -> Config {
     if let Some(name) = all.get_application_name() {
         one.application_name(name);
     }
-    one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+    one.ssl_mode(all.get_ssl_mode());
     one.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
     if let Some(interval) = all.get_keepalives_interval() {
         one.keepalives_interval(interval);
@@ -176,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_lost_for_one_server() {
         let url = "postgres://me:pw@h1:7/db?application_name=shop&options=-c%20geqo=off\
-            &sslnegotiation=direct&keepalives=0&keepalives_idle=7&keepalives_interval=8&keepalives_retries=3&tcp_user_timeout=9";
+            &keepalives=0&keepalives_idle=7&keepalives_interval=8&keepalives_retries=3&tcp_user_timeout=9";
         let options = PostgresOptions::from_url(url).unwrap();
         let all = options.library_config().await.unwrap();
         assert_eq!(options.writer_configs().await.unwrap(), [all]);

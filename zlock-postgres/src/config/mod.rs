@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
+#[cfg(unix)]
+use tokio_postgres::config::Host as Server;
 use zlock_core::kit;
 use zlock_core::{Environment, LockPath, Result, RetryPolicy, TextOrFile};
 
@@ -258,6 +260,9 @@ impl PostgresOptions {
         if let (Some(tls), Verify::Authority | Verify::Full) = (&self.kit.tls, self.verify) {
             tls.authorities()?;
         }
+        if self.kit.tls.is_some() {
+            self.check_tls_hosts()?;
+        }
         if self.ttl < MIN_TTL || self.ttl > MAX_TIME || !self.ttl.subsec_nanos().is_multiple_of(1_000_000) {
             let ttl = self.ttl;
             return Err(format!(
@@ -268,6 +273,23 @@ impl PostgresOptions {
             at.check().map_err(|why| format!("for notifications: {why}"))?;
         }
         self.kit.check_timeouts(MAX_TIME)
+    }
+
+    /// The client library makes a TLS connection only with a server that has a name.
+    fn check_tls_hosts(&self) -> Result<(), String> {
+        let tls = "TLS (sslmode, ZLOCK_CA_FILE or with_tls)";
+        #[cfg(unix)]
+        for host in self.library.get_hosts() {
+            if let Server::Unix(folder) = host {
+                return Err(format!("{tls} is not possible on the Unix socket in {}", folder.display()));
+            }
+        }
+        match self.library.get_hostaddrs().first() {
+            Some(address) if self.library.get_hosts().is_empty() => {
+                Err(format!("{tls} needs a host for the hostaddr {address}"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -314,6 +336,24 @@ mod tests {
             let error = options.validate().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
+
+    /// As with a certificate for a whole fleet, and a URL with a socket.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_of_other_settings_needs_a_name_too() {
+        for (url, part) in [
+            ("postgres:///db?host=/run/pg", "the Unix socket in /run/pg"),
+            ("postgres://?hostaddr=10.0.0.1", "the hostaddr 10.0.0.1"),
+        ] {
+            let options = PostgresOptions::from_url(url).unwrap().with_tls("a certificate");
+            let error = options.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(
+                error.to_string().contains(part) && error.to_string().contains("ZLOCK_CA_FILE"),
+                "{error}"
+            );
         }
     }
 

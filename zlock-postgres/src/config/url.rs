@@ -14,7 +14,7 @@ use zlock_core::{ConnectUrl, Environment, Error, ErrorKind, Excerpt, Host, LockP
 use super::{DEFAULT_PORT, PostgresOptions, Replication, Verify};
 
 /// Parameters of our own, and those of libpq that are not for the client library.
-const OWN: [&str; 15] = [
+const OWN: [&str; 16] = [
     "session_timeout",
     "connect_timeout",
     "operation_timeout",
@@ -29,11 +29,12 @@ const OWN: [&str; 15] = [
     "sslrootcert",
     "sslcert",
     "sslkey",
+    "sslnegotiation",
     "target_session_attrs",
 ];
 
 /// Those of libpq that the client library reads.
-const LIBRARYS: [&str; 15] = [
+const LIBRARYS: [&str; 14] = [
     "host",
     "hostaddr",
     "port",
@@ -42,7 +43,6 @@ const LIBRARYS: [&str; 15] = [
     "dbname",
     "options",
     "application_name",
-    "sslnegotiation",
     "tcp_user_timeout",
     "keepalives",
     "keepalives_idle",
@@ -66,14 +66,15 @@ impl PostgresOptions {
     /// percent-encoded, an `@` that does not follow the user always.
     ///
     /// libpq's parameters are `host` (a Unix socket's folder begins with a slash), `hostaddr`, `port`, `user`, `password`,
-    /// `dbname`, `passfile`, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `options`, `application_name`, `target_session_attrs` (only `read-write` or `primary`,
-    /// which always holds), `tcp_user_timeout`, `load_balance_hosts`, `keepalives` and its relatives. `connect_timeout` without
-    /// a unit is in seconds. A file that `passfile` names is read for each new connection; the file `.pgpass` is not read
-    /// unless it is named.
+    /// `dbname`, `passfile` (only with a user), `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslnegotiation` (only `postgres`),
+    /// `options`, `application_name`, `tcp_user_timeout`, `load_balance_hosts`, `keepalives` and its relatives.
+    /// `target_session_attrs` may be `read-write` or `primary`, which always holds. `connect_timeout` without a unit is in seconds.
+    /// A file that `passfile` names is read for each new connection; the file `.pgpass` is not read unless it is named.
     ///
     /// `sslmode` is `require` (the connection is encrypted, and with `sslrootcert` the server's authority is checked),
-    /// `verify-ca`, `verify-full`, or `disable`, the default. `allow` and `prefer` promise no TLS, and so none is used. The
-    /// files, in PEM format, are read for each new connection.
+    /// `verify-ca`, `verify-full`, or `disable`, the default. `allow` and `prefer` promise no TLS, and so none is used. TLS
+    /// is refused on a Unix socket, and with a `hostaddr` that has no host. The files, in PEM format, are read for each new
+    /// connection.
     ///
     /// | own parameter | method |
     /// |---|---|
@@ -237,7 +238,12 @@ impl<'a> Parts<'a> {
         self.read_tls(options)?;
         // A client only ever uses a server that takes writes.
         self.choice("target_session_attrs", [("read-write", ()), ("primary", ())])?;
+        // A server that takes TLS directly requires ALPN, which the connector does not offer.
+        self.choice("sslnegotiation", [("postgres", ())])?;
         options.passfile = self.decoded("passfile")?.map(|file| PathBuf::from(&*file));
+        if options.passfile.is_some() && options.user.is_none() {
+            return Err(self.refuse("parameter passfile needs a user, as in postgres://user@host"));
+        }
         Ok(())
     }
 
@@ -332,7 +338,7 @@ mod tests {
     fn reads_parameters_of_its_own() {
         let options = PostgresOptions::from_url(
             "postgres://h/db?session_timeout=3s&connect_timeout=7&operation_timeout=900ms&prefix=%2Fprod/a\
-             &create_schema=true&replication=sync&pooler=true&listen=off&passfile=%2Frun%2Fpass",
+             &create_schema=true&replication=sync&pooler=true&listen=off&user=me&passfile=%2Frun%2Fpass",
         )
         .unwrap();
         assert_eq!(options.ttl, Duration::from_secs(3));
@@ -387,6 +393,9 @@ mod tests {
             ("postgres://h?listen=true", "listen=true: expected on or off"),
             ("postgres://h?pooler=1", "pooler=1: expected true or false"),
             ("postgres://h?target_session_attrs=any", "expected read-write or primary"),
+            ("postgres://h?sslnegotiation=direct", "parameter sslnegotiation=direct: expected postgres"),
+            ("postgres://h/me?passfile=/run/pgpass", "parameter passfile needs a user"),
+            ("postgres://me@h?listen_url=postgres://h?passfile=/p", "listen_url: "),
             ("postgres://h?sslmode=on", "sslmode=on: expected disable or allow or prefer or require"),
             ("postgres://h?sslrootcert=/ca", "sslrootcert needs sslmode"),
             ("postgres://h?sslmode=prefer&sslcert=/c", "sslcert needs sslmode"),
@@ -420,15 +429,21 @@ mod tests {
             let files = [certificate.file(), key.file()];
             assert_eq!(files, ["/c", "/k"].map(|file| Some(std::path::Path::new(file))));
         }
-        for (params, part) in [
-            ("sslmode=verify-full", "needs sslrootcert"),
-            ("sslmode=verify-ca", "needs sslrootcert"),
-            ("sslmode=require&sslcert=/c", "sslcert needs sslkey"),
-            ("sslmode=require&sslkey=/k", "sslkey needs sslcert"),
+        for (url, part) in [
+            ("postgres://h?sslmode=verify-full", "needs sslrootcert"),
+            ("postgres://h?sslmode=verify-ca", "needs sslrootcert"),
+            ("postgres://h?sslmode=require&sslcert=/c", "sslcert needs sslkey"),
+            ("postgres://h?sslmode=require&sslkey=/k", "sslkey needs sslcert"),
+            ("postgres://h1,%2Frun%2Fpg?sslmode=require", "TLS (sslmode, "),
+            ("postgres:///db?host=/run/pg&sslmode=require", "Unix socket in /run/pg"),
+            ("postgres://?hostaddr=10.0.0.1&sslmode=require", "host for the hostaddr 10.0.0.1"),
+            ("postgres://h?listen_url=postgres://?hostaddr=10.0.0.1%26sslmode=require", "listen_url: "),
         ] {
-            let error = PostgresOptions::from_url(&format!("postgres://h?{params}")).map(|_| ()).unwrap_err();
-            assert!(error.to_string().contains(part), "{params}: {error}");
+            let error = PostgresOptions::from_url(url).map(|_| ()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
         }
+        PostgresOptions::from_url("postgres://h?hostaddr=10.0.0.1&sslmode=require").unwrap();
     }
 
     #[cfg(not(feature = "tls"))]

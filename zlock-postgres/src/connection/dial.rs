@@ -76,7 +76,7 @@ impl PostgresOptions {
     /// # Errors
     /// - `NotAuthorized` if the server refuses the user or the password.
     /// - `Unavailable` if no server responds within the connect timeout, or a file cannot be read.
-    /// - `InvalidArgument` if there is no such database.
+    /// - `InvalidArgument` for invalid options, or if there is no such database.
     ///
     /// # Cancel safety
     /// Safe: the connection is closed.
@@ -84,6 +84,7 @@ impl PostgresOptions {
     /// # Panics
     /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect_client(&self) -> Result<Client> {
+        self.validate()?;
         let connected = async {
             let mut attempts = Attempts::new(self, self.kit.connect_timeout).await?;
             while let Some((config, share)) = attempts.next() {
@@ -108,6 +109,7 @@ impl PostgresOptions {
     /// # Panics
     /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect_client_to(&self, server: usize) -> Result<Client> {
+        self.validate()?;
         let limit = self.kit.connect_timeout;
         let connected = async {
             let config = self.server_config(server).await.map_err(Failure::NoWay)?;

@@ -32,17 +32,24 @@ fn each_tick_runs_once_and_its_closure_may_block() {
     let every = |client: &Client| {
         let job = client.recurring_job(PATH).unwrap().attempts(2);
         job.every(Interval::new(Duration::from_millis(50)).unwrap(), |run| {
-            run.check()?;
-            assert_eq!(client.mutex(PATH)?.acquire()?.fencing_token(), run.fencing_token());
-            client.counter("/app/runs")?.add(1)?;
-            let mut runs = runs.lock().unwrap();
-            *runs.entry(run.tick()).or_default() += 1;
-            if runs.len() == TICKS {
-                for client in &clients {
-                    client.close()?;
+            let work = || {
+                run.check()?;
+                let again = client.mutex(PATH)?.acquire_timeout(Duration::from_secs(30))?.fencing_token();
+                assert_eq!(again, run.fencing_token());
+                client.counter("/app/runs")?.add(1)?;
+                let mut runs = runs.lock().unwrap();
+                *runs.entry(run.tick()).or_default() += 1;
+                if runs.len() == TICKS {
+                    for client in &clients {
+                        client.close()?;
+                    }
                 }
-            }
-            Ok::<_, Error>(())
+                Ok::<_, Error>(())
+            };
+            // With any other error, the loops would go on for ever.
+            work().inspect_err(|error| {
+                assert!(error.kind() == ErrorKind::Closed || error.is_lock_lost(), "{error}");
+            })
         })
     };
     thread::scope(|scope| {

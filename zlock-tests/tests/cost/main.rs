@@ -27,5 +27,10 @@ mod etcd {
 }
 #[cfg(feature = "postgres")]
 mod postgres {
+    mod barriers;
+    mod election;
+    mod jobs;
+    mod members;
     mod requests;
+    mod values;
 }

@@ -13,9 +13,9 @@ use zlock_testkit::{PostgresServer, have_postgres, limit, report, until};
 const PATH: &str = "/app/lock";
 
 /// The statements of a server's clients, by the function that they call.
-type Sent = BTreeMap<String, u64>;
+pub(super) type Sent = BTreeMap<String, u64>;
 
-async fn sent(server: &PostgresServer) -> Sent {
+pub(super) async fn sent(server: &PostgresServer) -> Sent {
     let mut sent = Sent::new();
     for (statement, calls) in server.statements().await {
         let name = statement.split_once("zlock.").map_or(&*statement, |(_, call)| call);
@@ -31,24 +31,34 @@ async fn sent(server: &PostgresServer) -> Sent {
 }
 
 /// What was sent between two looks.
-fn since(before: &Sent, after: &Sent) -> Sent {
+pub(super) fn since(before: &Sent, after: &Sent) -> Sent {
     let more = after.iter().map(|(name, calls)| (name.clone(), calls - before.get(name).unwrap_or(&0)));
     more.filter(|(_, calls)| *calls > 0).collect()
 }
 
-fn counts(counts: &[(&str, u64)]) -> Sent {
+/// What was sent between two looks for what the clients were asked to do: without polls, heartbeats and what listening takes.
+pub(super) fn calls(before: &Sent, after: &Sent) -> Sent {
+    let mut calls = since(before, after);
+    // With each, a client notifies itself.
+    let listens = calls.remove("LISTEN").unwrap_or(0);
+    calls.entry("notify".to_owned()).and_modify(|calls| *calls -= listens);
+    calls.retain(|name, calls| *calls > 0 && !["UNLISTEN", "v1_beat", "v1_poll"].contains(&&**name));
+    calls
+}
+
+pub(super) fn counts(counts: &[(&str, u64)]) -> Sent {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
 /// A client whose heartbeats are so far apart that none is due.
-async fn quiet(server: &PostgresServer) -> PostgresBackend {
+pub(super) async fn quiet(server: &PostgresServer) -> PostgresBackend {
     server.sql("UPDATE zlock.setting SET longest_ttl = '1 day'").await;
     let options = options(&server.addr().to_string()).with_ttl(Duration::from_secs(3600));
     PostgresBackend::connect(options).await.unwrap()
 }
 
 /// A server with the schema.
-async fn start() -> PostgresServer {
+pub(super) async fn start() -> PostgresServer {
     let server = PostgresServer::start().await;
     drop(backend(&server).await);
     server

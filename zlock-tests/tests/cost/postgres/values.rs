@@ -1,0 +1,40 @@
+//! The cost of counters, by the server's own counters.
+
+use zlock_recipes::{Client, Counter};
+use zlock_testkit::{PostgresServer, have_postgres, limit};
+
+use super::requests::{calls, counts, quiet, sent, start};
+
+async fn counter(server: &PostgresServer) -> Counter {
+    Client::new(quiet(server).await).counter("/app/counter").unwrap()
+}
+
+#[tokio::test]
+async fn an_addition_is_one_statement_and_one_more_for_each_conflict() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let (one, two) = (counter(&server).await, counter(&server).await);
+        one.add(1).await.unwrap();
+        let before = sent(&server).await;
+        for _ in 0..100 {
+            one.add(1).await.unwrap();
+        }
+        let after = sent(&server).await;
+        assert_eq!(calls(&before, &after), counts(&[("v1_write_value", 100)]), "uncontended");
+        two.get().await.unwrap();
+        let before = sent(&server).await;
+        assert_eq!(calls(&after, &before), counts(&[("v1_value", 1)]), "a look");
+        for _ in 0..50 {
+            one.add(1).await.unwrap();
+            two.add(1).await.unwrap();
+        }
+        // But for the first, each finds a write of the other, which the refused one returns.
+        let after = sent(&server).await;
+        assert_eq!(calls(&before, &after), counts(&[("v1_write_value", 199)]), "contended");
+        assert_eq!(one.get().await.unwrap(), 201);
+    })
+    .await;
+}

@@ -217,6 +217,27 @@ async fn processes_that_live_shortly_free_a_dead_lock() {
     .await;
 }
 
+/// A waiter sees by its own clock that the holder is dead: after one session timeout, not two.
+#[tokio::test]
+async fn a_waiter_frees_a_dead_lock_after_one_timeout() {
+    const DEAD: Duration = Duration::from_secs(6);
+    limit(async {
+        let Some((server, observer)) = server().await else { return };
+        let (session, lock, id) = (begin_session(&observer).await, path("watched"), token().to_string());
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: DEAD, renews: true };
+        create_node(&observer, node).await.unwrap();
+        let client = zlock_recipes::Client::new(backend(server).await);
+        let began = Instant::now();
+        let guard = client.mutex(lock.as_str()).unwrap().acquire().await.unwrap();
+        let took = began.elapsed();
+        report(format!("free after {took:.1?}, with a session timeout of {DEAD:?}"));
+        assert!(took >= DEAD, "{took:?}: before the holder knows");
+        assert!(took < 2 * DEAD - Duration::from_secs(1), "{took:?}: by the server's clock");
+        guard.release().await.unwrap();
+    })
+    .await;
+}
+
 /// The commits of heartbeats hang for longer than the session: the holder reports the loss in time.
 #[tokio::test]
 async fn a_heartbeat_whose_commit_hangs_keeps_nothing() {

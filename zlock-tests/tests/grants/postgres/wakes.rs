@@ -117,7 +117,8 @@ async fn the_poll_finds_what_no_notification_told() {
     .await;
 }
 
-/// Through a pooler in transaction mode, LISTEN succeeds and has no effect.
+/// Through a pooler in transaction mode, LISTEN succeeds and has no effect. With this session timeout, polls were 5 seconds apart if
+/// notifications were taken to arrive.
 #[tokio::test]
 async fn behind_a_pooler_the_poll_is_enough() {
     if !have_pgbouncer() {
@@ -127,7 +128,7 @@ async fn behind_a_pooler_the_poll_is_enough() {
         let Some(server) = postgres_or_skip().await else { return };
         let holder = backend(server).await;
         let pooler = PgBouncer::start(server).await;
-        let options = options(&pooler.addr().to_string()).with_pooler(true);
+        let options = options(&pooler.addr().to_string()).with_pooler(true).with_ttl(Duration::from_secs(20));
         let waiter = PostgresBackend::connect(options).await.unwrap();
         let lock = path("pooled");
         for _ in 0..2 {

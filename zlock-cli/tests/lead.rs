@@ -163,7 +163,7 @@ async fn the_end_of_the_command_is_the_end() {
     .await;
 }
 
-/// A leader that was asked to step down is told to end before its command has ended.
+/// A leader is stepping down, and its command still runs, when a signal tells zlock to end. It does not campaign again.
 #[tokio::test]
 async fn a_signal_ends_a_leader_that_is_stepping_down() {
     limit(async {

@@ -1,28 +1,16 @@
 //! The cost of barriers and of a shared maximum, by the server's own counters.
 
-use futures_util::future::join_all;
-use tokio::task::yield_now;
-use zlock_recipes::{Barrier, Client};
+use zlock_recipes::Client;
 use zlock_testkit::{Etcd, Metrics, have_etcd, limit};
 
 use super::requests::{backend, cost};
+use crate::round;
 
 const ROUNDS: u64 = 20;
 
 /// Returns the requests between two snapshots, without those of the watches, which share a stream.
 fn requests(before: &Metrics, after: &Metrics) -> u64 {
     cost(before, after).0.iter().filter(|(method, _)| *method != "Watch").map(|(_, count)| count).sum()
-}
-
-/// Passes the barrier with all members, and waits until their nodes are removed.
-async fn round(members: &[(Client, Barrier)]) {
-    join_all(members.iter().map(async |(client, barrier)| {
-        barrier.wait().await.unwrap();
-        while client.pending_cleanups() > 0 {
-            yield_now().await;
-        }
-    }))
-    .await;
 }
 
 #[tokio::test]

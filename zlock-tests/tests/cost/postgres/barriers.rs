@@ -2,25 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::task::yield_now;
-use zlock_recipes::{Barrier, Client};
+use zlock_recipes::Client;
 use zlock_testkit::{have_postgres, limit, report, until};
 
 use super::requests::{calls, counts, quiet, sent, start};
+use crate::round;
 
 const MEMBERS: u64 = 3;
-
-/// Passes the barrier with all members, and waits until their nodes are removed.
-async fn round(members: &[(Client, Barrier)]) {
-    join_all(members.iter().map(async |(client, barrier)| {
-        barrier.wait().await.unwrap();
-        while client.pending_cleanups() > 0 {
-            yield_now().await;
-        }
-    }))
-    .await;
-}
 
 /// Members see the opening with their next poll.
 #[tokio::test]

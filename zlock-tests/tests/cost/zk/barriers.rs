@@ -1,23 +1,11 @@
 //! The cost of barriers and of a shared maximum, by the server's own counters.
 
-use futures_util::future::join_all;
-use tokio::task::yield_now;
-use zlock::{Barrier, Client};
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
 use zlock_testkit::{have_zookeeper, limit};
 
-const ROUNDS: u64 = 20;
+use crate::round;
 
-/// Passes the barrier with all members, and waits until their nodes are removed.
-async fn round(members: &[(Client, Barrier)]) {
-    join_all(members.iter().map(async |(client, barrier)| {
-        barrier.wait().await.unwrap();
-        while client.pending_cleanups() > 0 {
-            yield_now().await;
-        }
-    }))
-    .await;
-}
+const ROUNDS: u64 = 20;
 
 /// Curator's double barrier takes three requests to enter and at least three to leave, and one more to open.
 #[tokio::test]

@@ -8,6 +8,7 @@
 //! its arguments, separated by spaces. The test appends the arguments `HOST:PORT PATH TTL FOLDER WORKER..`, the TTL in seconds.
 //! Until the file `stop` exists in the folder, each worker acquires and releases the lock again and again, and writes the other
 //! files of the folder as the docs of [`Journal`] say. Then the program removes its keys and ends with exit code 0.
+//! `ZLOCK_MIXED_CANDIDATES` does the same for elections, where a worker campaigns and resigns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,23 +50,25 @@ enum Kind {
     Election,
     /// The server's election service.
     ElectionService,
-    /// A command of `ZLOCK_MIXED_PEERS`.
+    /// A command of `ZLOCK_MIXED_PEERS` or `ZLOCK_MIXED_CANDIDATES`.
     Other(String),
 }
 
 impl Kind {
     fn all() -> Vec<Self> {
-        let others = std::env::var("ZLOCK_MIXED_PEERS").unwrap_or_default();
-        let others = others.split(';').map(str::trim).filter(|command| !command.is_empty());
-        [Kind::Zlock, Kind::Handoff, Kind::Service, Kind::Etcdctl]
-            .into_iter()
-            .chain(others.map(|command| Kind::Other(command.to_owned())))
-            .collect()
+        let all = [Kind::Zlock, Kind::Handoff, Kind::Service, Kind::Etcdctl];
+        [&all[..], &Kind::others("ZLOCK_MIXED_PEERS")].concat()
     }
 
     /// Kinds of candidates of an election.
     fn candidates() -> Vec<Self> {
-        vec![Kind::Election, Kind::ElectionService]
+        [&[Kind::Election, Kind::ElectionService][..], &Kind::others("ZLOCK_MIXED_CANDIDATES")].concat()
+    }
+
+    fn others(variable: &str) -> Vec<Self> {
+        let commands = std::env::var(variable).unwrap_or_default();
+        let commands = commands.split(';').map(str::trim).filter(|command| !command.is_empty());
+        commands.map(|command| Kind::Other(command.to_owned())).collect()
     }
 
     fn name(&self) -> String {
@@ -371,7 +374,7 @@ async fn a_mixed_fleet_of_candidates_some_of_which_are_killed() {
             client.close().await.unwrap();
             let (terms, kinds) = observed.await.unwrap();
             report(format!("{terms} terms were observed, each larger than the one before: {kinds:?}"));
-            assert!(kinds.contains_key("Election") && kinds.contains_key("ElectionService"), "{kinds:?}");
+            assert!(Kind::candidates().iter().all(|kind| kinds.contains_key(&kind.name())), "{kinds:?}");
         };
         mixed_until(&server, Kind::candidates(), rounds(TERMS), close).await;
     })

@@ -83,7 +83,7 @@ async fn an_overtaken_holder_is_refused() {
     assert_eq!(status(&db, 42, next.fencing_token()).unwrap().as_deref(), Some("new"));
     assert!(set_status(&db, 42, "shipped", next.fencing_token()).unwrap());
 
-    // The first one wakes up and writes what it had in mind.
+    // The first one wakes up and writes what it meant to write.
     assert!(!set_status(&db, 42, "cancelled", token).unwrap());
     assert_eq!(status(&db, 42, next.fencing_token()).unwrap().as_deref(), Some("shipped"));
 }

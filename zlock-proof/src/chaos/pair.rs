@@ -31,7 +31,7 @@ where
 impl Pair {
     /// Starts the servers, with the schema. After a failover, nothing is locked for the session timeout.
     pub(crate) async fn start(session: Duration) -> Self {
-        let primary = PostgresServer::start().await;
+        let primary = PostgresServer::builder().own_clock().start().await;
         let limit = format!("UPDATE zlock.setting SET longest_ttl = '{} ms';", session.as_millis());
         let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
         primary.sql(&schema).await;

@@ -57,6 +57,8 @@ pub(crate) enum ClusterFault {
     Promote(Duration),
     /// Commits hang for this time.
     HangCommits(Duration),
+    /// The primary's clock is set to this many seconds after the real one, or before if negative.
+    StepClock(i64),
 }
 
 /// What a leader does while it is replaced.
@@ -141,6 +143,9 @@ const PARTS: [f64; 4] = [0.5, 0.9, 1.1, 3.0];
 /// session after one timeout and a tick. The cut lasts up to twice `syncLimit`.
 const REPLACED: [f64; 3] = [1.5, 2.0, 3.0];
 
+/// Where the clock of a database server is set, in seconds from the real time: far in both directions, by a few sessions, and right.
+const STEPS: [i64; 5] = [3600, -3600, 10, -10, 0];
+
 /// The stop of a client that is connecting, as a multiple of the session timeout. Its session has not ended after that.
 const STALL: f64 = 0.45;
 
@@ -206,7 +211,8 @@ fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
 fn pair_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
     let session = scale.session;
     let (role, time, again) = (Role::Leader, part(rng, session), Duration::from_secs(2));
-    match rng.u32(..10) {
+    match rng.u32(..12) {
+        10 | 11 => (ClusterFault::StepClock(STEPS[rng.usize(..STEPS.len())]), session),
         0 | 1 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
         2 | 3 => (ClusterFault::Pause(role, time), time + again),
         4 => (ClusterFault::RestartAll, 2 * again),
@@ -258,6 +264,7 @@ impl ClusterFault {
             ClusterFault::StallConnecting(_) => "stalls of connecting clients",
             ClusterFault::Promote(_) => "promotions that lost commits",
             ClusterFault::HangCommits(_) => "times of hanging commits",
+            ClusterFault::StepClock(_) => "steps of the clock",
         }
     }
 }
@@ -276,6 +283,7 @@ impl fmt::Display for ClusterFault {
                 write!(f, "{lag:?} of commits are lost: the primary is killed, and its replica promoted")
             }
             ClusterFault::HangCommits(time) => write!(f, "commits hang for {time:?}"),
+            ClusterFault::StepClock(seconds) => write!(f, "the primary's clock is set to {seconds:+} s"),
             ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
             ClusterFault::Replace(replaced, time) => {
                 let stops = if *replaced == Replaced::Stops { ", and stopped twice" } else { "" };
@@ -360,6 +368,8 @@ mod tests {
             "all killed at once",
             "of commits are lost",
             "commits hang for 9s",
+            "clock is set to +3600 s",
+            "clock is set to -3600 s",
         ] {
             assert!(pair.contains(part), "{part}");
         }

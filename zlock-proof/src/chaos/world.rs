@@ -180,7 +180,9 @@ impl World {
                 self.stall_connecting(time).await;
                 self.recovered(Role::Follower, from).await;
             }
-            ClusterFault::Promote(_) | ClusterFault::HangCommits(_) => unreachable!("{fault}"),
+            ClusterFault::Promote(_) | ClusterFault::HangCommits(_) | ClusterFault::StepClock(_) => {
+                unreachable!("{fault}")
+            }
         }
         cluster.leader().await;
     }
@@ -202,6 +204,12 @@ impl World {
                 cluster.resume(primary);
             }
             ClusterFault::HangCommits(time) => pair.hang_commits(time).await,
+            // It excuses nothing.
+            ClusterFault::StepClock(seconds) => {
+                pair.server(primary).step_clock(seconds);
+                self.log().faults += 1;
+                return;
+            }
             ClusterFault::Promote(lag) => {
                 pair.promote(lag).await;
                 // All sessions end, however long they would have lived, and nothing is locked for the longest session timeout.

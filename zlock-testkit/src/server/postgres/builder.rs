@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use super::super::daemon::retry_taken_ports;
 use super::super::tls::make_certificate;
-use super::layout::{CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY, CLOCK, KEY, OPERATOR, USER, data};
+use super::layout::{CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY, KEY, OPERATOR, USER, data};
 use super::psql::psql;
 use super::server::PostgresServer;
 use super::template;
@@ -120,10 +120,10 @@ impl PostgresBuilder {
         let folder = template::make_folder(self.on_disk);
         template::copy_to(&data(folder.path()), folder.path());
         self.write_config(folder.path());
-        if self.own_clock {
-            std::fs::write(folder.path().join(CLOCK), "+0").expect("the clock's file");
-        }
         let server = PostgresServer::new(folder, Port::reserve(), self.password);
+        if self.own_clock {
+            server.set_clock(0);
+        }
         server.launch(|| server.command(self.own_clock));
         server
     }

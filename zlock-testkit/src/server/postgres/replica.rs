@@ -39,7 +39,11 @@ impl PostgresServer {
         let options = ["-U", OPERATOR, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"];
         template::run(backup.into_iter().chain(options.map(Into::into)), folder.path(), "");
         let replica = PostgresServer::new(folder, Port::reserve(), self.password());
-        replica.launch(|| replica.command(false));
+        let own_clock = self.has_own_clock();
+        if own_clock {
+            replica.set_clock(0);
+        }
+        replica.launch(|| replica.command(own_clock));
         replica
     }
 

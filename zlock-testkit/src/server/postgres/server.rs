@@ -179,12 +179,19 @@ impl PostgresServer {
     /// # Panics
     /// Panics if the server was not built with [`own_clock`](super::PostgresBuilder::own_clock).
     pub fn step_clock(&self, seconds: i64) {
-        let file = self.folder().join(CLOCK);
-        assert!(file.exists(), "a server with a clock of its own");
+        assert!(self.has_own_clock(), "a server with a clock of its own");
+        self.set_clock(seconds);
+    }
+
+    pub(super) fn has_own_clock(&self) -> bool {
+        self.folder().join(CLOCK).exists()
+    }
+
+    pub(super) fn set_clock(&self, seconds: i64) {
         // A reader must not see half of it.
         let new = self.folder().join("clock.new");
         std::fs::write(&new, format!("{seconds:+}")).expect("the clock's file");
-        std::fs::rename(&new, &file).expect("the clock's file");
+        std::fs::rename(&new, self.folder().join(CLOCK)).expect("the clock's file");
     }
 
     /// Returns the command of the server. What differs between a server and its replica is on the command line.

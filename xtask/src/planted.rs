@@ -1,4 +1,4 @@
-//! `cargo xtask planted`: deliberate bugs, each of which the simulation or a run on a real cluster must find.
+//! `cargo xtask planted`: deliberate bugs, each of which the simulation or a run on a real cluster must find, or a test (`tests/`).
 //!
 //! Each bug is a patch that is applied to a copy of the workspace, so the library needs no feature or flag for it.
 

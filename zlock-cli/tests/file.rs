@@ -10,7 +10,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use zlock_testkit::limit;
 
-use crate::support::{exit_code, folder, number_in, outcome, pid_of, send, zlock};
+use crate::support::{eventually, exit_code, folder, number_in, outcome, pid_of, send, zlock};
 
 fn url(folder: &Path) -> String {
     format!("file://{}/locks", folder.display())
@@ -44,6 +44,44 @@ async fn one_command_at_a_time_runs_on_a_machine() {
         assert_eq!(holder.wait().await.unwrap().signal(), Some(9));
         let ended = waits.wait_with_output().await.unwrap();
         assert_eq!((ended.status.code(), &*ended.stdout), (Some(0), &b"2\n"[..]));
+    })
+    .await;
+}
+
+/// Whoever waits for a file that was deleted would run beside the holder of the next file.
+#[tokio::test]
+async fn a_waiter_waits_for_the_file_that_others_lock() {
+    limit(async {
+        let folder = folder();
+        let (url, file) = (url(folder.path()), folder.path().join("locks/report.lock"));
+        let run = |options: &[&str], pid: &Path| {
+            let script = format!("echo $$ > {}; exec sleep 1000", pid.display());
+            let mut run = zlock(&["run", "--url", &url]);
+            run.args(options).args(["--shell", "report", "--", &script]);
+            run.spawn().unwrap()
+        };
+        let [one, two, three] = ["one", "two", "three"].map(|name| folder.path().join(name));
+        let mut holder = run(&[], &one);
+        number_in(&one).await;
+        let mut waiter = run(&[], &two);
+        let has_opened = || {
+            let opened = std::fs::read_dir(format!("/proc/{}/fd", pid_of(&waiter))).unwrap();
+            let mut opened = opened.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
+            opened.any(|one| one == file).then_some(())
+        };
+        eventually("a waiter", has_opened).await;
+        std::fs::remove_file(&file).unwrap();
+        let mut other = run(&["--no-wait"], &three);
+        number_in(&three).await;
+        send(pid_of(&holder), Signal::KILL);
+        holder.wait().await.unwrap();
+        eventually("a waiter for the new file", has_opened).await;
+        assert!(!two.exists(), "two commands run");
+        send(pid_of(&other), Signal::KILL);
+        other.wait().await.unwrap();
+        number_in(&two).await;
+        send(pid_of(&waiter), Signal::KILL);
+        waiter.wait().await.unwrap();
     })
     .await;
 }

@@ -8,12 +8,13 @@ use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::process::Child;
 use zlock_testkit::{etcd_or_skip, limit};
 
-use crate::support::{eventually, exit_code, folder, is_dead, number_in, outcome, zlock};
+use crate::support::{eventually, exit_code, folder, is_dead, number_in, outcome, pid_of, send, zlock};
 
 /// `zlock top` on a terminal of its own, with 80 columns.
 struct Top {
@@ -96,6 +97,9 @@ async fn locks_are_seen_and_a_holder_is_asked_to_release() {
         };
         let holder = run("jobs/backup", format!("echo $$ > {}; exec sleep 1000", file.display()));
         let command = number_in(&file).await;
+        let other_file = folder.path().join("other");
+        let mut other = run("jobs/other", format!("echo $$ > {}; exec sleep 1000", other_file.display()));
+        number_in(&other_file).await;
 
         let (code, table, _) = outcome(&mut zlock(&["top", "--once", "--url", &url])).await;
         assert_eq!(code, 0);
@@ -112,19 +116,25 @@ async fn locks_are_seen_and_a_holder_is_asked_to_release() {
         top.shows("LONGEST").await;
         // Asked first: another key sends nothing.
         top.press("r");
-        top.shows("release").await;
+        top.shows("/jobs/backup").await;
         top.press("n");
         top.shows("Enter").await;
         assert!(support::is_alive(command));
-        top.press("r");
-        top.shows("release").await;
+        // The lock whose queue is shown, whatever the keys for the list were.
+        top.press("\r");
+        top.shows("exclusive").await;
+        top.press("jr");
+        top.shows("/jobs/backup").await;
         top.press("y");
         is_dead(command).await;
+        assert!(other.try_wait().unwrap().is_none());
         assert_eq!(exit_code(holder).await, 128 + 15);
-        top.press("q");
+        send(pid_of(&top.process), Signal::TERM);
         eventually("the end", || top.process.try_wait().unwrap()).await;
         // The terminal has its own screen back.
         top.shows("\x1b[?1049l").await;
+        send(pid_of(&other), Signal::TERM);
+        assert_eq!(exit_code(other).await, 128 + 15);
     })
     .await;
 }

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -66,12 +67,19 @@ fn locked(folder: &Path, args: &Run) -> Result<(PathBuf, u64), Failure> {
     let path = file(folder, &args.name);
     let failed = |what: &str, error: std::io::Error| Failure::failed(format!("cannot {what}: {error}"));
     fs::create_dir_all(folder).map_err(|error| failed(&format!("create {}", folder.display()), error))?;
-    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
     let shown = path.display();
-    let mut file = opened.map_err(|error| failed(&format!("open {shown}"), error))?;
-    if !lock(&file, args).map_err(|error| failed(&format!("lock {shown}"), error.into()))? {
-        return Err(busy(args, &args.name));
-    }
+    let began = Instant::now();
+    let mut file = loop {
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = opened.map_err(|error| failed(&format!("open {shown}"), error))?;
+        if !lock(&file, args, began).map_err(|error| failed(&format!("lock {shown}"), error.into()))? {
+            return Err(busy(args, &args.name));
+        }
+        // If it was deleted meanwhile, others lock another file.
+        if is_at(&file, &path).map_err(|error| failed(&format!("read {shown}"), error))? {
+            break file;
+        }
+    };
     let token = number(&mut file, !args.shared).map_err(|error| failed(&format!("write {shown}"), error))?;
     // The command inherits it.
     fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(&format!("keep {shown}"), error.into()))?;
@@ -85,13 +93,22 @@ fn file(folder: &Path, name: &LockPath) -> PathBuf {
     folder.join(format!("{name}.lock"))
 }
 
+/// Returns `true` if this is the file at that path.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let this = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((this.dev(), this.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Locks the file, within the time that the command line allows. Returns `false` if another process has it.
-fn lock(file: &File, args: &Run) -> Result<bool, Errno> {
+fn lock(file: &File, args: &Run, began: Instant) -> Result<bool, Errno> {
     let (blocking, attempt) = match args.shared {
         true => (FlockOperation::LockShared, FlockOperation::NonBlockingLockShared),
         false => (FlockOperation::LockExclusive, FlockOperation::NonBlockingLockExclusive),
     };
-    let began = Instant::now();
     loop {
         let wait = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
         match flock(file, if wait.is_some() { attempt } else { blocking }) {

@@ -179,7 +179,8 @@ impl Keeper {
     /// Runs the command until it ends. No process of its group is alive after that.
     async fn run_command(&self, start: Start, mut watchdog: Watchdog<'_>) -> Result<u8, Failure> {
         let not_after = watchdog.begin().map_err(|failure| self.lost_before(failure))?;
-        let child = start.spawn(not_after)?;
+        let late = |failure| if Boot::now() < not_after { failure } else { self.lost_before(failure) };
+        let child = start.spawn(not_after).map_err(late)?;
         let end = watchdog.watch(child).await;
         match end {
             // A leader that stepped down campaigns again.
@@ -201,7 +202,8 @@ impl Keeper {
 impl Keeper {
     /// A candidate that has not begun to run its command campaigns again, and a member joins again.
     fn lost_before(&self, failure: Failure) -> Failure {
-        if self.args.begins_again() { Failure::new(exit::LOST, failure.message) } else { failure }
+        let begins_again = self.args.begins_again() && failure.code == exit::FAILED;
+        if begins_again { Failure::new(exit::LOST, failure.message) } else { failure }
     }
 }
 

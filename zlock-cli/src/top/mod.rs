@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use zlock::{Client, LockPath, Participant};
@@ -74,8 +75,8 @@ struct State {
     selected: usize,
     /// The lock whose queue is shown.
     open: Option<(LockPath, Vec<Participant>)>,
-    /// Asks before a request for revocation.
-    is_asking: bool,
+    /// The lock whose holders are to be asked to release it, once that is confirmed.
+    asking: Option<LockPath>,
     message: String,
 }
 
@@ -84,11 +85,14 @@ struct State {
 enum Wish {
     Nothing,
     Look,
-    Revoke,
+    Revoke(LockPath),
     Quit,
 }
 
 async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Result<(), Failure> {
+    // First of all, so that the signal does not leave the terminal as it is.
+    let failed = |error| Failure::failed(format!("cannot catch signals: {error}"));
+    let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
     let mut screen = Screen::open()?;
     let (mut keys, mut state) = (keys(), State::default());
     let mut lines = Vec::new();
@@ -103,18 +107,17 @@ async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Res
                 Some(key) => press(key, &mut state, &shown),
                 None => Wish::Quit,
             },
+            _ = terminated.recv() => Wish::Quit,
             () = sleep_until(next) => Wish::Look,
         };
         match wish {
             Wish::Nothing => {}
             Wish::Quit => return Ok(()),
-            Wish::Revoke => {
-                if let Some(line) = shown.get(state.selected) {
-                    state.message = match ask(store, client, &line.path).await {
-                        Ok(count) => format!("holders asked to release {}: {count}", line.path),
-                        Err(error) => error.to_string(),
-                    };
-                }
+            Wish::Revoke(path) => {
+                state.message = match ask(store, client, &path).await {
+                    Ok(count) => format!("holders asked to release {path}: {count}"),
+                    Err(error) => error.to_string(),
+                };
             }
             Wish::Look => {
                 // An outage is shown, and ends nothing.
@@ -175,16 +178,23 @@ fn press(key: KeyEvent, state: &mut State, shown: &[Line]) -> Wish {
         }
         return Wish::Nothing;
     }
-    if std::mem::take(&mut state.is_asking) {
-        return if key.code == KeyCode::Char('y') { Wish::Revoke } else { Wish::Nothing };
+    if let Some(path) = state.asking.take() {
+        return if key.code == KeyCode::Char('y') { Wish::Revoke(path) } else { Wish::Nothing };
+    }
+    if let Some((path, _)) = &state.open {
+        match key.code {
+            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Esc => state.open = None,
+            KeyCode::Char('r') => state.asking = Some(path.clone()),
+            _ => {}
+        }
+        return Wish::Nothing;
     }
     match key.code {
-        KeyCode::Char('q') => return Wish::Quit,
-        KeyCode::Esc if state.open.is_none() => return Wish::Quit,
-        KeyCode::Esc => state.open = None,
+        KeyCode::Char('q') | KeyCode::Esc => return Wish::Quit,
         KeyCode::Char('s') => state.order = state.order.next(),
         KeyCode::Char('/') => state.is_typing = true,
-        KeyCode::Char('r') if !shown.is_empty() => state.is_asking = true,
+        KeyCode::Char('r') => state.asking = shown.get(state.selected).map(|line| line.path.clone()),
         KeyCode::Down | KeyCode::Char('j') => state.selected += 1,
         KeyCode::Up | KeyCode::Char('k') => state.selected = state.selected.saturating_sub(1),
         KeyCode::Enter => {

@@ -80,8 +80,8 @@ fn last_line(state: &State) -> String {
     if state.is_typing {
         return format!("filter: {}_  Enter keeps it, Esc clears it", state.filter);
     }
-    if state.is_asking {
-        return "ask the holders of this lock to release it? y, or any other key".to_owned();
+    if let Some(path) = &state.asking {
+        return format!("ask the holders of {} to release it? y, or any other key", clean(path.as_str()));
     }
     if !state.message.is_empty() {
         return clean(&state.message);
@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn a_request_is_confirmed_first() {
-        let state = State { is_asking: true, ..State::default() };
-        assert!(shown(80, &state)[4].starts_with("ask the holders"));
+        let asking = Some(LockPath::new("/jobs/backup").unwrap());
+        let state = State { asking, ..State::default() };
+        assert!(shown(80, &state)[4].starts_with("ask the holders of /jobs/backup to release it? y"));
     }
 }

@@ -149,8 +149,8 @@ impl From<[u8; 12]> for FencingToken {
 
 /// The number in the upper bits and the turn in the lower 32. Comparing the integers compares the tokens.
 impl From<FencingToken> for u128 {
-    fn from(node_id: FencingToken) -> Self {
-        u128::from(node_id.number) << 32 | u128::from(node_id.turn)
+    fn from(token: FencingToken) -> Self {
+        u128::from(token.number) << 32 | u128::from(token.turn)
     }
 }
 

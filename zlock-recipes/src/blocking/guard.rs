@@ -115,7 +115,8 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 
     /// Returns the async guards that this guard consists of: one, or those of a [`MultiGuard`] in the order of their paths.
-    /// Each has its own path and fencing token.
+    /// Each has its own path and fencing token. In a forked child they still report the locks as held: ask
+    /// [`is_held`](Self::is_held) there.
     ///
     /// # Examples
     /// ```

@@ -9,7 +9,7 @@ use std::time::Duration;
 use zlock_core::{FencingToken, LockPath, Result};
 
 use super::client::Client;
-use super::driver::{Driver, Mine, may_block};
+use super::driver::{Driver, Mine, held, may_block};
 use crate::job::{self, Clock, Missed, Outcome, Run, Schedule, Tick, Ticks};
 
 impl Client {
@@ -167,7 +167,7 @@ impl RecurringJob {
     /// # }
     /// ```
     pub fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
-        let claimed = self.driver.run("job", self.job.begin(tick))?;
+        let claimed = self.driver.run("job", held("job")?.scope(self.job.begin(tick)))?;
         Ok(claimed.map(|run| JobRun::new(run, &self.driver)))
     }
 
@@ -200,7 +200,7 @@ impl RecurringJob {
         mut job: impl FnMut(&JobRun) -> std::result::Result<(), E>,
     ) -> Result<()> {
         let mut ticks = self.driver.run("job", Ticks::new(&self.job, schedule))?;
-        while let Some(run) = self.driver.run("job", ticks.next())? {
+        while let Some(run) = self.driver.run("job", held("job")?.scope(ticks.next()))? {
             let run = JobRun::new(run, &self.driver);
             let worked = job(&run);
             self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use zlock_core::{LockPath, Result};
 
 use super::client::Client;
-use super::driver::Driver;
-use crate::{LockContext, Release};
+use super::driver::{Driver, may_block};
+use crate::Release;
 
 impl Client {
     /// Returns a handle to the slots at `path`, as [`zlock::Client::slots`](crate::Client::slots) does.
@@ -20,7 +20,7 @@ impl Client {
     /// let client = zlock::blocking::connect("mem://")?;
     /// let slot = client.slots("/app/worker-ids", 1024)?.acquire()?;
     /// assert_eq!(slot.number(), 0);
-    /// slot.context().check()?; // before each use of the number
+    /// slot.check()?; // before each use of the number
     /// slot.release()?;
     /// # client.close()?;
     /// # Ok(())
@@ -103,10 +103,21 @@ impl Slot {
         self.slot.number()
     }
 
-    /// Returns a view of the lock behind the number, which says whether it is held.
+    /// Returns `true` if no other client has the number at this moment. Performs no I/O.
     #[must_use]
-    pub fn context(&self) -> LockContext {
-        (*self.slot).clone()
+    pub fn is_held(&self) -> bool {
+        !self.driver.is_forked() && self.slot.is_held()
+    }
+
+    /// Returns an error if the number is lost, as [`Guard::check`](super::Guard::check) does.
+    ///
+    /// # Errors
+    /// Those of [`Guard::check`](super::Guard::check).
+    pub fn check(&self) -> Result<()> {
+        if self.driver.is_forked() {
+            return may_block("check", self.driver.process());
+        }
+        self.slot.check()
     }
 
     /// Releases the number, as [`zlock::Slot::release`](crate::Slot::release) does.

@@ -339,7 +339,8 @@ impl RecurringJob {
         mut seen: Option<Value>,
     ) -> Result<std::result::Result<(Guard, Option<Value>), Outcome<Infallible>>> {
         let (mut is_free, mut wait) = (false, FIRST_WAIT);
-        let give_up_at = Instant::now() + self.reports.client.inner().operation_timeout;
+        // `None` if that is never.
+        let give_up_at = Instant::now().checked_add(self.reports.client.inner().operation_timeout);
         loop {
             let record = self.parse(seen.as_ref())?;
             let doubt = self.doubt(record.as_ref(), wanted);
@@ -352,7 +353,7 @@ impl RecurringJob {
                 }
                 (Decision::Claim(_), _) => match self.lock.acquire_timeout(wait).await {
                     Ok(guard) => return Ok(Ok((guard, seen))),
-                    Err(error) if is_too_early(&error) && Instant::now() < give_up_at => {
+                    Err(error) if is_too_early(&error) && give_up_at.is_none_or(|at| Instant::now() < at) => {
                         // By now, the holder has claimed a tick.
                         seen = self.record.get().await?;
                         wait *= 2;

@@ -78,6 +78,9 @@ impl Members {
     /// A process that was killed is a member for another session timeout. If it starts again in this time, use
     /// [`take_over`](Self::take_over).
     ///
+    /// Clients that share a backend share its session, so that the store cannot tell them apart. Join with an ID through one
+    /// of them only.
+    ///
     /// # Errors
     /// - [`Taken`](ErrorKind::Taken) if there is a member with this ID.
     /// - [`InvalidPath`](ErrorKind::InvalidPath) if the ID cannot be a segment of a path.

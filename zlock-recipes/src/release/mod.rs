@@ -84,26 +84,39 @@ pub(crate) async fn release_with_write(
     let guard = if is_last { guard.and_delete(node) } else { guard };
     let session = &hold.client().session;
     let (mut pauses, mut is_unsure) = (Pauses::default(), false);
-    loop {
+    let refused = loop {
         connected(session).await;
         match values.write_value(path, Some(expected), data, Some(&guard)).await {
-            Ok(WriteOutcome::Written(_)) => break,
-            // By an attempt whose answer was lost.
-            Ok(_) if is_unsure && values.value(path).await?.is_some_and(|value| value.data == data) => break,
-            Ok(_) => {
-                hold.check("release")?;
-                let message = "another client has taken the lock, or has written the value";
-                let gone = Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path());
-                return Err(gone.with_message(message));
-            }
+            Ok(WriteOutcome::Written(_)) => break false,
+            Ok(_) => break true,
             Err(error) => {
                 is_unsure |= error.is_ambiguous();
                 pauses.after(error, hold.path(), session).await?;
             }
         }
+    };
+    if refused && !(is_unsure && is_written(hold, (values, path), data).await?) {
+        hold.check("release")?;
+        let message = "another client has taken the lock, or has written the value";
+        let gone = Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path());
+        return Err(gone.with_message(message));
     }
     rest.done = true;
     Ok(())
+}
+
+/// Returns `true` if the value is what was to be written: an attempt whose answer was lost has written it. Read again while the
+/// session lives, unless there is an answer.
+async fn is_written(hold: &Hold, (values, path): (&dyn Values, &LockPath), data: &[u8]) -> Result<bool> {
+    let (session, mut pauses) = (&hold.client().session, Pauses::default());
+    loop {
+        connected(session).await;
+        match values.value(path).await {
+            Ok(value) => return Ok(value.is_some_and(|value| value.data == data)),
+            // It is unknown whether the value was written.
+            Err(error) => pauses.after(error.ambiguous(), hold.path(), session).await?,
+        }
+    }
 }
 
 /// Gives the node the label that the hold counts as. Fails only if the hold is lost; after any other failure, the background

@@ -256,9 +256,18 @@ impl SharedValue {
             match values.write_value(&self.path, expected, data.as_ref(), Some(&guard)).await? {
                 WriteOutcome::Written(version) => return Ok(CompareAndSet::Written(version)),
                 WriteOutcome::Conflict(now) => return Ok(CompareAndSet::Conflict(now)),
-                // A relabel has renamed the node meanwhile.
-                WriteOutcome::GuardGone if lock.node() != guard.name => {}
                 WriteOutcome::GuardGone => {
+                    // A relabel whose answer was lost may have renamed the node. Once more, it says so.
+                    if let Some(hold) = lock.hold()
+                        && let Some((node, label)) = hold.pending_relabel()
+                    {
+                        let result = hold.client().backend().relabel(hold.path(), &node, label).await;
+                        hold.relabelled(&result);
+                        result?;
+                    }
+                    if lock.node() != guard.name {
+                        continue;
+                    }
                     // The holder may not know yet that its lock is lost.
                     if let Some(hold) = lock.hold() {
                         hold.removed();

@@ -406,3 +406,20 @@ pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
         release(write).await;
     }
 }
+
+/// The relabel may have renamed the node, but is never answered. A write under the lock is no reason to count it as lost.
+pub async fn value_is_written_while_a_relabel_is_unanswered(case: &Case<'_>) {
+    let a = case.process().await;
+    let path = case.path("lock");
+    let value = a.client.shared_value(case.path("value").as_str()).unwrap();
+    a.faults.fail(Call::Relabel, Side::After, 1_000, ErrorKind::Unavailable);
+    let read = at(&a, &path).write().acquire().await.unwrap().downgrade().await.unwrap();
+    if let Err(error) = value.write_under(&read, b"early").await {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert!(read.is_held());
+    a.faults.mend();
+    value.write_under(&read, b"late").await.unwrap();
+    assert_eq!(value.get().await.unwrap().unwrap().data, b"late");
+    release(read).await;
+}

@@ -2,13 +2,15 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
-use zlock::blocking::{self, Client, Guard};
+use zlock::blocking::{self, Client, Guard, JobRun};
+use zlock::job::Outcome;
 use zlock::mem::{MemLink, MemServer};
 use zlock::{Close, Error, ErrorKind, Handoff, LockKind, Release, Result, Then};
 use zlock_testkit::{Process, limit};
@@ -133,6 +135,12 @@ fn every_kind_is_entered_again_as_it_is_in_async_code() {
         });
         assert!(nested.unwrap().unwrap());
     }
+
+    let job = client.recurring_job("/jobs/report").unwrap();
+    let guard = client.mutex(job.path()).unwrap().acquire().unwrap();
+    let done = |_: &JobRun| Ok::<_, Infallible>(());
+    assert!(matches!(job.run("2025-11-24T21:00:00Z".parse().unwrap(), done), Ok(Outcome::Ran(Ok(())))));
+    assert_eq!(guard.release().unwrap(), Release::Released);
     assert_eq!(client.close().unwrap(), Close::Ended);
 }
 
@@ -441,6 +449,7 @@ fn child_that_forks() {
     let mutex = client.mutex(PATH).unwrap();
     let guard = mutex.acquire().unwrap();
     let context = guard.guards()[0].context();
+    let slot = client.slots("/app/worker-ids", 4).unwrap().acquire().unwrap();
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             // Nobody waits for a child that hangs.
@@ -452,13 +461,16 @@ fn child_that_forks() {
                 mutex.try_acquire().map(drop),
                 client.mutex("/app/other").unwrap().acquire().map(drop),
                 client.close().map(drop),
+                slot.check(),
             ];
             let is_refused = |error: &zlock::Error| {
                 error.kind() == ErrorKind::BlockingRefused && error.to_string().contains("was forked")
             };
             let is_ready = client.health().is_ready();
-            let are_refused = !is_ready && errors.iter().all(|error| error.as_ref().is_err_and(is_refused));
-            drop((guard, mutex, client, context));
+            let are_refused = !is_ready
+                && !slot.is_held()
+                && errors.iter().all(|error| error.as_ref().is_err_and(is_refused));
+            drop((guard, slot, mutex, client, context));
             let own = blocking::connect("mem://").unwrap();
             let acquired = own.mutex(PATH).unwrap().acquire().and_then(Guard::release);
             // Not by a panic: no thread of the child's test harness would notice it.
@@ -468,9 +480,10 @@ fn child_that_forks() {
             let status = fork::waitpid(child).unwrap();
             assert_eq!(status, 0, "as waitpid returns it");
             let others = blocking::connect(&url).unwrap();
-            assert!(guard.is_held() && context.is_held());
+            assert!(guard.is_held() && context.is_held() && slot.is_held());
             assert!(others.mutex(PATH).unwrap().try_acquire().unwrap().is_none(), "the child released it");
             assert_eq!(guard.release().unwrap(), Release::Released);
+            assert_eq!(slot.release().unwrap(), Release::Released);
         }
     }
     println!("forked");

@@ -480,6 +480,14 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn bad_options_open_no_client() {
+        for time in [Duration::ZERO, Duration::MAX] {
+            let error = ZkOptions::new(["h:2181"]).with_session_timeout(time).connect_client().await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument, "{time:?}");
+        }
+    }
+
     #[test]
     fn credentials_are_not_shown() {
         let shown = format!("{:?}", ZkOptions::new(["h"]).with_auth("digest", "me:secret"));

@@ -75,11 +75,13 @@ impl Join<'_> {
         let replaced = operation.send(session, Leaves::Change, move |live| async move {
             let mut transaction = live.client.new_multi_writer();
             transaction.add_delete(&path, Some(version))?;
-            transaction.add_create(&path, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
-            // Unlike the answer to a create, the one to a write has the stat on all servers.
-            for _ in 0..if version == 1 { 2 } else { 1 } {
-                transaction.add_set_data(&path, &data, None)?;
+            transaction.add_create(&path, b"", &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
+            if version == 1 {
+                transaction.add_set_data(&path, b"", None)?;
             }
+            // Unlike the answer to a create, the one to a write has the stat on all servers. The data is sent once, since a
+            // request has a maximum size.
+            transaction.add_set_data(&path, &data, None)?;
             match transaction.commit().await {
                 Ok(results) => match results.last() {
                     Some(MultiWriteResult::SetData { stat }) => Ok(Some(stat.czxid)),

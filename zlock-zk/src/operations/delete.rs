@@ -28,7 +28,7 @@ pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
-fn forget(operation: &Operation<'_>, node_id: &NodeId) {
+pub(crate) fn forget(operation: &Operation<'_>, node_id: &NodeId) {
     let (shared, id) = (operation.shared, operation.own_id(node_id));
     shared.sessions.own().remove(&id);
     shared.contents.remove(&id);

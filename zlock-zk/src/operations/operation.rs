@@ -107,10 +107,9 @@ impl<'a> Operation<'a> {
             answer.map_err(|error| shared.to_failure(session, error))
         };
         let answer = answer.await;
-        if leaves != Leaves::Change {
-            return answer;
-        }
-        if let (Ok(_), Some(sent), Some(live)) = (&answer, sent, shared.sessions.get(session)) {
+        // What was not sent has no unknown outcome.
+        let Some(sent) = sent.filter(|_| leaves == Leaves::Change) else { return answer };
+        if let (Ok(_), Some(live)) = (&answer, shared.sessions.get(session)) {
             live.touches().wrote(sent);
         }
         self.budget.record(answer)

@@ -44,7 +44,13 @@ impl<'o> Attempt<Operation<'o>, Failure> for Relabel<'_> {
             rename(operation, session, &id, &self.name, &self.relabelled.name).await?
         };
         if is_renamed {
-            operation.shared.names.insert(&id, self.relabelled.name.clone());
+            let shared = operation.shared;
+            shared.names.insert(&id, self.relabelled.name.clone());
+            // A delete that was sent meanwhile has the node under its new name, and has forgotten the old one already.
+            if !shared.sessions.own().contains(&id) {
+                shared.names.remove(&id);
+                shared.contents.remove(&id);
+            }
             return Ok(Break(self.relabelled.clone()));
         }
         // The node is gone, or an earlier relabel took effect. The ID shows which.

@@ -48,6 +48,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for Replace<'_> {
     type Output = Replaced;
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Replaced> {
+        if self.node.session.is_some_and(|id| id != session.id) {
+            return Err(Failure::OtherSession);
+        }
         let (path, data) = (operation.node_path(&self.node.name), self.data.to_owned());
         // The server counts the writes. No number of writes is the version that means any.
         let version = i32::try_from(self.writes).unwrap_or(i32::MAX);

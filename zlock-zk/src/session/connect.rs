@@ -131,6 +131,7 @@ impl ZkOptions {
     /// # }
     /// ```
     pub async fn connect_client(&self) -> Result<Client> {
+        self.validate()?;
         let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
         let mut failure = unavailable("no server answers".into());
         let connect = async {

@@ -57,8 +57,12 @@ impl Manager {
             }
         });
         let live = |session| Live::new(session, client, watchers, touches);
-        let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, deadline, live)?;
-        tracing::info!(session = %id, epoch, ?timeout, "session established");
+        let (session, live) = self.shared.sessions.begin(id, deadline, live)?;
+        tracing::info!(session = %id, epoch = session.epoch, ?timeout, "session established");
+        // No change of state follows if the connection is already broken.
+        if states.peek_state() != SessionState::SyncConnected {
+            self.shared.sessions.suspend(session);
+        }
         Some(ActiveSession { live, states, timeout })
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct States {
     next: Pin<Box<dyn Future<Output = (StateWatcher, SessionState)> + Send>>,
     /// The last state that was returned.
     state: SessionState,
-    connected: Instant,
+    connected: Option<Instant>,
 }
 
 async fn next(mut watcher: StateWatcher) -> (StateWatcher, SessionState) {
@@ -25,7 +25,8 @@ async fn next(mut watcher: StateWatcher) -> (StateWatcher, SessionState) {
 
 impl States {
     pub(crate) fn new(watcher: StateWatcher) -> Self {
-        let (state, connected) = (watcher.peek_state(), Instant::now());
+        let (now, state) = (Instant::now(), watcher.peek_state());
+        let connected = (state == SessionState::SyncConnected).then_some(now);
         States { next: Box::pin(next(watcher)), state, connected }
     }
 
@@ -38,7 +39,7 @@ impl States {
             let now = Instant::now();
             let Poll::Ready((watcher, state)) = self.next.as_mut().poll(cx) else {
                 if self.state == SessionState::SyncConnected {
-                    self.connected = now;
+                    self.connected = Some(now);
                 }
                 return Poll::Pending;
             };
@@ -49,8 +50,8 @@ impl States {
     }
 
     /// Returns the last instant at which [`changed`](Self::changed) saw that there was a connection, and no change of it. Each
-    /// later connection began after that.
-    pub(crate) fn connected(&self) -> Instant {
+    /// later connection began after that. `None` if there was no connection yet.
+    pub(crate) fn connected(&self) -> Option<Instant> {
         self.connected
     }
 

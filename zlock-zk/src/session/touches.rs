@@ -65,11 +65,11 @@ impl Touches {
         Touches { half_tick, life: life(timeout), begun, written: begun, answered: VecDeque::new() }
     }
 
-    /// Records a new connection to a server, given when the one before was last seen. The leader took part in the new one after
-    /// that. Nothing later is certain: the process may have stood still since.
-    pub(crate) fn resume(&mut self, connected: Instant) {
-        let last = self.answered.back().map_or(connected, |last| last.sent.max(connected));
-        self.begun = self.begun.max(last);
+    /// Records a new connection to a server, given when the one before was last seen, if it was. The leader took part in the
+    /// new one after that. Nothing later is certain: the process may have stood still since.
+    pub(crate) fn resume(&mut self, connected: Option<Instant>) {
+        let last = self.answered.back().map(|last| last.sent).max(connected);
+        self.begun = last.map_or(self.begun, |last| self.begun.max(last));
         self.answered.clear();
     }
 
@@ -198,11 +198,11 @@ mod tests {
     fn a_resumed_connection_counts_from_the_last_answer_before_it() {
         let zero = Instant::now();
         let mut touches = touches(zero, 1000, 0, &[(6000, 6010), (7000, 7010)]);
-        touches.resume(zero);
+        touches.resume(Some(zero));
         assert_eq!(margin_of(zero, &touches), 3000 * MS);
-        touches.resume(zero + 6500 * MS);
+        touches.resume(Some(zero + 6500 * MS));
         assert_eq!(margin_of(zero, &touches), 3000 * MS, "no request in between");
-        touches.resume(zero + 7500 * MS);
+        touches.resume(Some(zero + 7500 * MS));
         assert_eq!(margin_of(zero, &touches), 2500 * MS, "it was seen later");
     }
 

@@ -4,9 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
-    CloseReason, CoordinationBackend, ErrorKind, Existence, Label, LockPath, Node, NodeName, Sequence,
-    SessionState, Target, WatchEvent,
+    CloseReason, CoordinationBackend, ErrorKind, Existence, Joined, Label, LockPath, Node, NodeName,
+    Sequence, SessionState, Target, WatchEvent,
 };
+use zlock_recipes::Client;
 use zlock_testkit::zk::{self, SESSION, backend, create, mkdir, names, observer, options, path, token};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, until, zookeeper_or_skip};
 use zlock_zk::{Acl, AuthId, Permission, ZkBackend};
@@ -314,11 +315,14 @@ async fn a_node_whose_queue_cannot_be_read_is_deleted() {
         observer.set_acl(path.as_str(), &Acls::new(&unreadable), None).await.unwrap();
         let backend = backend(&server.connect_string()).await;
         let error = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
+        let client = Client::new(backend);
+        assert!(client.mutex(path.as_str()).unwrap().acquire().await.is_err());
+        assert_eq!(client.pending_cleanups(), 0);
         // From 3.8.4 and 3.9.2 on, a client cannot check the node without read permission (ZOOKEEPER-2590).
         observer.set_acl(path.as_str(), &Acls::anyone_all(), None).await.unwrap();
         let stat = observer.check_stat(path.as_str()).await.unwrap().unwrap();
-        assert_eq!((stat.num_children, stat.cversion), (0, 2), "made, and deleted");
+        assert_eq!((stat.num_children, stat.cversion), (0, 4), "made, and deleted");
     })
     .await;
 }
@@ -408,6 +412,41 @@ async fn too_much_data_is_refused() {
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
         assert_eq!(backend.data(&path, &made).await.unwrap().unwrap().data.len(), 1_000_000);
         assert_eq!(backend.session_events().current().state, SessionState::Connected);
+    })
+    .await;
+}
+
+/// The data of a member that replaces another one is sent once: the server would close a connection with a larger request.
+#[tokio::test]
+async fn a_large_member_replaces_another_one() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let member = LockPath::new(format!("{}/w7", path("group"))).unwrap();
+        let (data, mut replaced) = (vec![7; 1_000_000], Vec::new());
+        for _ in 0..3 {
+            let backend = backend(&server.connect_string()).await;
+            let joined = backend.groups().unwrap().join(&member, &data, true).await.unwrap();
+            assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
+            assert_eq!(backend.session_events().current().state, SessionState::Connected);
+            // Its session lives on.
+            replaced.push(backend);
+        }
+    })
+    .await;
+}
+
+/// A term ends with its session: no later session of the client writes the leader's data.
+#[tokio::test]
+async fn data_of_an_earlier_sessions_node_is_not_written() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let path = path("term");
+        let (first, second) =
+            (backend(&server.connect_string()).await, backend(&server.connect_string()).await);
+        let leader = create(&first, &path, Label::Candidate).await.node;
+        let error = second.replace_data(&path, &leader, 0, b"late").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::SessionLost, "{error}");
+        assert_eq!(first.data(&path, &leader).await.unwrap().unwrap().data, b"data");
     })
     .await;
 }

@@ -7,7 +7,7 @@ use std::mem::replace;
 use std::ops::ControlFlow::{Break, Continue};
 
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::kit::{Attempt, Failure as _, SessionKey, repeat};
 use zlock_core::{
     Created, CreatedQueue, ErrorKind, Excerpt, FencingToken, Label, Node, NodeId, NodeName, Predecessor,
     Queue, Result, Sequence,
@@ -16,6 +16,7 @@ use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
 use crate::error::Failure;
 use crate::operations::create::numbers::{UsedUp, Worth, start_over};
+use crate::operations::delete::{by_name, forget};
 use crate::operations::operation::{Attempted, Leaves, Operation};
 use crate::queues::alone::{Pinned, Plan, Trusted};
 use crate::session::Freshness;
@@ -89,7 +90,7 @@ pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> 
 
 /// Deletes a node whose creator could not list the queue: only this client knows its name.
 async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, name: &NodeName) {
-    if let Err(failure) = crate::operations::delete::by_name(operation, session, name).await {
+    if let Err(failure) = by_name(operation, session, name).await {
         tracing::debug!(%name, ?failure, "the node could not be deleted");
     }
 }
@@ -167,7 +168,18 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
             (self.next, operation.budget.ambiguous) = (next, false);
             return Ok(Continue(()));
         }
-        finish(operation, session, wanted, place).await.map(Break)
+        let name = place.node.name.clone();
+        match finish(operation, session, wanted, place).await {
+            // The queue may not be listed, for example. Once the node is deleted, there is nothing to clean up.
+            Err(failure) if !failure.classify().retryable => {
+                forget(operation, wanted.node_id);
+                if by_name(operation, session, &name).await.is_ok() {
+                    (self.next, operation.budget.ambiguous) = (Next::Repeats, false);
+                }
+                Err(failure)
+            }
+            finished => finished.map(Break),
+        }
     }
 }
 
@@ -328,7 +340,7 @@ async fn finish(
     // A create of unknown outcome in an earlier session may only take effect now. Its node will be removed soon, but until
     // then it must not be mistaken for ours.
     while let Some(name) = queue.names_of(&node.id).into_iter().find(|name| *name != node.name) {
-        if !crate::operations::delete::by_name(operation, session, &name).await? {
+        if !by_name(operation, session, &name).await? {
             return Err(Failure::ServersDisagree);
         }
         queue = operation.list(session, Freshness::Told).await?;

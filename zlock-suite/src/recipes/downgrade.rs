@@ -411,7 +411,7 @@ pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
 pub async fn value_is_written_while_a_relabel_is_unanswered(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
-    let value = a.client.shared_value(case.path("value").as_str()).unwrap();
+    let value = a.client.shared_value(format!("{path}.value")).unwrap();
     a.faults.fail(Call::Relabel, Side::After, 1_000, ErrorKind::Unavailable);
     let read = at(&a, &path).write().acquire().await.unwrap().downgrade().await.unwrap();
     if let Err(error) = value.write_under(&read, b"early").await {

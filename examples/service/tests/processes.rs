@@ -1,7 +1,7 @@
 //! Three replicas on a real server, killed and terminated in turn: no job runs twice at the same time, and none is skipped.
 //!
 //! Runs for 15 seconds, or for `ZLOCK_SERVICE_SECONDS`.
-#![cfg(any(feature = "zk", feature = "etcd"))]
+#![cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -128,4 +128,11 @@ async fn on_zookeeper() {
 async fn on_etcd() {
     let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
     run(format!("etcd://{}/service?session_timeout=2s", server.connect_string())).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn on_postgres() {
+    let Some(server) = zlock_testkit::postgres_or_skip().await else { return };
+    run(format!("{}?session_timeout=2s&create_schema=true", server.url())).await;
 }

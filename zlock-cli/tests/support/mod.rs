@@ -30,7 +30,7 @@ pub const POLL: Duration = Duration::from_millis(5);
 /// example if a shell runs it in the background.
 pub fn at_a_prompt(program: &str) -> Command {
     let mut command = Command::new("env");
-    command.arg("--default-signal=INT,QUIT").arg(program);
+    command.arg("--default-signal=HUP,INT,QUIT").arg(program);
     command
 }
 

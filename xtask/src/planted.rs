@@ -1,4 +1,4 @@
-//! `cargo xtask planted`: deliberate bugs, each of which the simulation or a run on a real cluster must find, or a test (`tests/`).
+//! `cargo xtask planted`: deliberate bugs, each of which the simulation, a run on a real cluster or a test (`tests/`) must find.
 //!
 //! Each bug is a patch that is applied to a copy of the workspace, so the library needs no feature or flag for it.
 

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The kind of lock that a node in a queue asks for. It is part of the node's name (ZooKeeper, mem) value (etcd) or column (PostgreSQL).
+/// The kind of lock that a node in a queue asks for. It is part of the node's name (ZooKeeper, mem) or value (etcd), or a column
+/// (PostgreSQL).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Label {

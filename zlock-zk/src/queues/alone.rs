@@ -18,8 +18,8 @@
 //! | the next node is under it, too | the pin has not fired when that create's answer arrives, and the connection has not changed since before the pin was sent |
 //! | the answer belongs to that create | after a first attempt, whatever its outcome, the queue is listed |
 //!
-//! This is one of "The ways to a grant" in ARCHITECTURE.md, and the only one in which a number stands for a listing without a confirmation of the store. It ends in
-//! `CreatedQueue::Alone`, which grants the lock.
+//! This is one of "The ways to a grant" in ARCHITECTURE.md, and the only one in which a number stands for a listing without a
+//! confirmation of the store. It ends in `CreatedQueue::Alone`, which grants the lock.
 //!
 //! The rules are model-checked, see `docs/CORRECTNESS.md`. They rely on ZooKeeper's guarantee that a client receives the
 //! event of a change that it watches before it sees the effects of the change. There are two known ways to circumvent that,

@@ -14,8 +14,8 @@ pub(crate) struct Disturbance {
     /// `true` if a server answered heartbeats meanwhile although it no longer counted sessions: the client may have a later
     /// deadline.
     pub(crate) misleads: bool,
-    /// The only server that was silent, while clients had others. Such a time counts where another server was silent, too: a
-    /// client that turns from one to the other needs longer.
+    /// The only server that was silent, while clients had others. Such a time counts until a client has noticed it, a quarter of
+    /// the session timeout, and where another server was silent, too: a client that turns from one to the other needs longer.
     pub(crate) server: Option<usize>,
 }
 
@@ -52,13 +52,13 @@ pub(crate) fn signal(
             let since = deadline.saturating_sub(timeout + timeout / 5);
             let misled = mine.iter().filter(|d| d.misleads && (d.from..d.until).contains(&since));
             let since = misled.map(|d| d.from).min().unwrap_or(since);
-            let disturbed = overlap(&mine, since, event.at);
+            let disturbed = overlap(&mine, since, event.at, timeout / 4);
             if disturbed < timeout * 11 / 20 {
                 let times = format!("{} of disturbance since {since}", seconds(disturbed));
                 findings.violation(format!("{client} lost session {session} at {}: {times}", event.at));
             }
             let late = event.at.saturating_sub(*deadline);
-            if overlap(&mine, *deadline, event.at) == 0 {
+            if overlap(&mine, *deadline, event.at, 0) == 0 {
                 latest = latest.max(late);
                 if late > LATE {
                     findings.violation(format!(
@@ -109,13 +109,14 @@ fn silent(history: &History, findings: &mut Findings) {
     }
 }
 
-/// Returns the total length of the disturbances within a time.
-fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns) -> Ns {
+/// Returns the total length of the disturbances within a time. A client needs `patience` to notice that a server is silent.
+fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns, patience: Ns) -> Ns {
     let times = disturbances.iter().flat_map(|d| match d.server {
         None => vec![(d.from, d.until)],
         server => {
             let others = disturbances.iter().filter(|other| other.server > server);
-            others.map(|other| (d.from.max(other.from), d.until.min(other.until))).collect()
+            let overlaps = others.map(|other| (d.from.max(other.from), d.until.min(other.until)));
+            overlaps.chain([(d.from, d.until.min(d.from + patience))]).collect()
         }
     });
     let cut = times.map(|(start, end)| (start.max(from), end.min(until)));
@@ -179,6 +180,18 @@ mod tests {
             let both = [silent(Some("c1-"), 0), silent(None, other)];
             assert_eq!(signal(&histories, &[], &both, 10 * S).violations.len(), bad);
             assert_eq!(signal(&histories, &[], &both[1..], 10 * S).violations.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_silent_server_is_a_disturbance_until_the_client_turns_to_another_one() {
+        let line = format!("{} session epoch=1 session=7 state=Lost deadline={}\n", 30 * S, 30 * S);
+        let histories = [History::parse("c1-1", &line).unwrap()];
+        for (from, bad) in [(21 * S, 0), (15 * S, 1)] {
+            let silent =
+                |from, until, server| Disturbance { from, until, client: None, misleads: false, server };
+            let both = [silent(from, 31 * S, Some(0)), silent(26 * S, 31 * S, None)];
+            assert_eq!(signal(&histories, &[], &both, 10 * S).violations.len(), bad);
         }
     }
 

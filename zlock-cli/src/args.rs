@@ -197,18 +197,18 @@ pub(crate) struct Run {
     pub(crate) on_busy: u8,
     /// Runs the command once for each tick, on one of the machines that call this. The tick is the multiple of this period
     /// since 1970, in UTC, that is nearest to now: with 1h, the full hour. Does not wait for the lock.
-    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["once", "shared", "permits", "wait", "no_wait"])]
+    #[arg(long, value_name = "PERIOD", value_parser = period, group = "recorded", conflicts_with_all = ["once", "shared", "permits", "wait", "no_wait"])]
     pub(crate) tick: Option<Duration>,
     /// Runs the command once for this key, such as a release or a date, on one of the machines that call this. Does not wait
     /// for the lock.
-    #[arg(long, value_name = "KEY", value_parser = key, conflicts_with_all = ["shared", "permits", "wait", "no_wait"])]
+    #[arg(long, value_name = "KEY", value_parser = key, group = "recorded", conflicts_with_all = ["shared", "permits", "wait", "no_wait"])]
     pub(crate) once: Option<String>,
     /// With --tick or --once: how often the command is run until it succeeds. A call that fails, or whose process dies, uses
     /// one attempt, and a later call makes the next one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "recorded")]
     pub(crate) attempts: u32,
     /// With --tick or --once: the exit code if the command has run already.
-    #[arg(long, value_name = "CODE", default_value_t = crate::exit::DONE)]
+    #[arg(long, value_name = "CODE", default_value_t = crate::exit::DONE, requires = "recorded")]
     pub(crate) on_done: u8,
     /// Runs the command, given as a single argument, with `sh -c`.
     #[arg(long)]

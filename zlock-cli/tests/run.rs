@@ -47,7 +47,7 @@ async fn a_command_that_does_not_start_has_codes_of_its_own() {
 }
 
 /// Wrong command lines, and a part of the error message for each.
-const BAD: [(&[&str], &str); 24] = [
+const BAD: [(&[&str], &str); 27] = [
     (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
     (&["run", "--url", "", "a", "--", "touch"], "--url"),
     (&["run", "--url", "etcd", "a", "--", "touch"], "no scheme: expected one as in mem:// or zk://host"),
@@ -78,6 +78,12 @@ const BAD: [(&[&str], &str); 24] = [
     (&["run", "--url", "mem://t", "--kill-after", "x", "a", "--", "touch"], "'x' for '--kill-after <TIME>'"),
     (&["run", "--url", "mem://t", "--kill-after", "9s", "a", "--", "touch"], "--kill-after 9s does not fit"),
     (&["run", "--url", "mem://t", "--on-busy", "256", "a", "--", "touch"], "256"),
+    (&["run", "--url", "mem://t", "--attempts", "2", "a", "--", "touch"], "--tick <PERIOD>|--once <KEY>"),
+    (&["run", "--url", "mem://t", "--on-done", "0", "a", "--", "touch"], "--tick <PERIOD>|--once <KEY>"),
+    (
+        &["run", "--url", "mem://t", "--shell", "a", "--", "touch"],
+        "--shell takes the command as a single argument",
+    ),
     (&["run", "--url", "mem://t", "--frobnicate", "a", "--", "touch"], "'--frobnicate'"),
     (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
     (&["run", "--url", "zk://127.0.0.1:1?connect_timeout=100ms", "a", "--", "touch"], "127.0.0.1:1"),

@@ -119,7 +119,8 @@ impl CoordinationBackend for PostgresBackend {
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
         let relabelled = node.clone().relabelled(node.name.clone(), label);
-        repeat(&mut self.operation("relabel", parent), &mut Relabel(relabelled)).await
+        let mut relabel = Relabel::new(&self.shared, relabelled);
+        repeat(&mut self.operation("relabel", parent), &mut relabel).await
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {

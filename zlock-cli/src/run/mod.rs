@@ -63,6 +63,9 @@ fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
         // It may have begun as /proc/self/exe.
         set_name(c"zlock");
     }
+    if args.shell && args.command.len() > 1 {
+        return Err(Failure::failed("--shell takes the command as a single argument; put it in quotes"));
+    }
     if let Some(folder) = file::folder(&args.store)? {
         return Err(file::run(&folder, &args, &ignored));
     }

@@ -17,7 +17,7 @@ macro_rules! statements {
 
 statements! {
     BEGIN = "SELECT zlock.v1_begin($1, $2, $3, $4)" (INT8, INT8, INT8, BOOL);
-    BEAT = "SELECT outcome, nodes FROM zlock.v1_beat($1, $2, $3, $4, $5)" (INT8, INT8, INT8, BOOL, TEXT_ARRAY);
+    BEAT = "SELECT outcome, nodes, rests FROM zlock.v1_beat($1, $2, $3, $4, $5)" (INT8, INT8, INT8, BOOL, TEXT_ARRAY);
     END = "SELECT zlock.v1_end($1)" (INT8);
     EXPIRE = "SELECT zlock.v1_expire($1, $2)" (INT8, INT8);
     SUSPECT = "SELECT zlock.v1_suspect($1)" (INT8);
@@ -34,8 +34,8 @@ statements! {
     DELETE = "SELECT outcome, wake FROM zlock.v1_delete($1, $2::text::uuid, $3)" (TEXT, TEXT, INT8);
     HAND_OVER = "SELECT outcome, wake FROM zlock.v1_hand_over($1, $2, $3::text::uuid, $4, $5)"
         (INT8, TEXT, TEXT, TEXT_ARRAY, BOOL);
-    RELABEL = "SELECT outcome, wake FROM zlock.v1_relabel($1, $2, $3::text::uuid, $4, $5)"
-        (INT8, TEXT, TEXT, TEXT, BOOL);
+    RELABEL = "SELECT outcome, wake FROM zlock.v1_relabel($1, $2, $3::text::uuid, $4, $5, $6)"
+        (INT8, TEXT, TEXT, TEXT, INT8, BOOL);
     SET_DATA = "SELECT zlock.v1_set_data($1, $2::text::uuid, $3)" (TEXT, TEXT, BYTEA);
     REPLACE_DATA = "SELECT session, writes, had FROM zlock.v1_replace_data($1, $2::text::uuid, $3, $4)"
         (TEXT, TEXT, INT8, BYTEA);
@@ -50,7 +50,7 @@ statements! {
     VALUE = "SELECT created, number, data FROM zlock.v1_value($1)" (TEXT);
     JOIN = "SELECT outcome, number, owner, state FROM zlock.v1_join($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
         (INT8, TEXT, TEXT, BYTEA, BOOL, INT4, INT8, INT8, BOOL, BOOL);
-    LEAVE = "SELECT zlock.v1_leave($1, $2, $3)" (INT8, TEXT, TEXT);
+    LEAVE = "SELECT zlock.v1_leave($1, $2, $3, $4, $5)" (INT8, TEXT, TEXT, INT4, INT8);
     MEMBERS = "SELECT path, name, number, data, session, beat, ttl, state FROM zlock.v1_members($1, $2, $3, $4)"
         (INT8, TEXT_ARRAY, BOOL, BOOL);
     VERSION = "SELECT zlock.version()" ();

@@ -4,7 +4,7 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, Failure as _, SessionKey};
+use zlock_core::kit::{Attempt, SessionKey};
 use zlock_core::{Joined, NodeId, Registration, SessionId};
 
 use super::parts::parts;
@@ -16,19 +16,17 @@ use crate::operations::operation::{Attempted, Operation};
 use crate::session::death::suspect;
 use crate::session::shared::{Shared, session_id};
 use crate::values::read::settled;
-use crate::values::write::{Used, void};
+use crate::values::receipt::WriteReceipt;
 
 pub(super) struct Join<'a> {
-    shared: Arc<Shared>,
     data: &'a [u8],
     replaces: bool,
-    /// The receipt in the session of the last attempt.
-    receipt: Option<Used>,
+    receipt: WriteReceipt,
 }
 
 impl<'a> Join<'a> {
     pub(super) fn new(shared: Arc<Shared>, data: &'a [u8], replaces: bool) -> Self {
-        Join { shared, data, replaces, receipt: None }
+        Join { data, replaces, receipt: WriteReceipt::new(shared) }
     }
 }
 
@@ -38,21 +36,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
     async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Joined> {
         settled(operation, session).await?;
         let shared = operation.shared;
-        let live = shared.live(session)?;
-        let used = self.receipt.take().filter(|used| used.session == session);
-        let used = used.unwrap_or_else(|| Used {
-            session,
-            receipt: live.receipts.take(&(), operation.budget.path()),
-            path: operation.path.clone(),
-            is_unknown: false,
-        });
-        let used = self.receipt.insert(used);
-        let was_unknown = std::mem::replace(&mut used.is_unknown, true);
-        let (id, slot, write) = (
-            session_id(session),
-            i32::try_from(used.receipt.number).unwrap_or(i32::MAX),
-            used.receipt.id.cast_signed(),
-        );
+        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session)?);
         // At rest, the session is renewed with the join. That proves until when it lives.
         let renews = shared.sessions.session().deadline.is_none();
         let (path, ttl, is_sync) = (operation.path.clone(), shared.options.ttl_millis(), shared.is_sync());
@@ -63,14 +47,13 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
         let rows = match operation.write(session, &statement::JOIN, params).await {
             Ok(rows) => rows,
             Err(failure) => {
-                used.is_unknown = was_unknown || failure.classify().ambiguous;
+                self.receipt.failed(&failure);
                 return Err(failure);
             }
         };
         let row = rows.first().ok_or(Failure::Malformed)?;
         let outcome: i32 = row.try_get(0).map_err(Failure::Postgres)?;
-        // After any other outcome, an earlier request may still be executed.
-        used.is_unknown = was_unknown && outcome != 0;
+        self.receipt.answered(outcome == 0);
         match outcome {
             0 => {
                 let number: i64 = row.try_get(1).map_err(Failure::Postgres)?;
@@ -91,16 +74,6 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
                 Ok(Break(Joined::Taken(Some(SessionId::new(owner.cast_unsigned())))))
             }
             _ => Err(Failure::Malformed),
-        }
-    }
-}
-
-/// A join of unknown outcome is voided, also if its future is dropped. Until then, later operations on the member wait.
-impl Drop for Join<'_> {
-    fn drop(&mut self) {
-        if let Some(mut used) = self.receipt.take().filter(|used| used.is_unknown) {
-            used.receipt.abandon();
-            self.shared.runtime.spawn(void(self.shared.clone(), used));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Leaving a group.
 
 use std::ops::ControlFlow::Break;
+use std::sync::Arc;
 
 use zlock_core::kit::{Attempt, SessionKey};
 
@@ -9,10 +10,19 @@ use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
-use crate::session::shared::session_id;
+use crate::session::shared::{Shared, session_id};
 use crate::values::read::settled;
+use crate::values::receipt::WriteReceipt;
 
-pub(super) struct Leave;
+pub(super) struct Leave {
+    receipt: WriteReceipt,
+}
+
+impl Leave {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Leave { receipt: WriteReceipt::new(shared) }
+    }
+}
 
 impl<'o> Attempt<Operation<'o>, Failure> for Leave {
     type Output = ();
@@ -20,10 +30,19 @@ impl<'o> Attempt<Operation<'o>, Failure> for Leave {
     async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
         // No abandoned join can take effect after that.
         settled(operation, session).await?;
-        let (id, path) = (session_id(session), operation.path.clone());
+        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session)?);
+        let path = operation.path.clone();
         let (group, name) = parts(&path);
-        let params: Params<'_> = &[&id, &group, &name];
-        operation.write(session, &statement::LEAVE, params).await?;
-        Ok(Break(()))
+        let params: Params<'_> = &[&id, &group, &name, &slot, &write];
+        match operation.write(session, &statement::LEAVE, params).await {
+            Ok(_) => {
+                self.receipt.answered(true);
+                Ok(Break(()))
+            }
+            Err(failure) => {
+                self.receipt.failed(&failure);
+                Err(failure)
+            }
+        }
     }
 }

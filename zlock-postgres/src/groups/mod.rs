@@ -1,6 +1,6 @@
 //! Groups: rows with fixed names, each owned by a session.
 //!
-//! A join leaves the receipt of a write. So it is executed once at most, and not at all once it was given up.
+//! A join and a leave have the receipt of a write. So each is executed once at most, and not at all once it was given up.
 
 mod join;
 mod leave;
@@ -28,7 +28,8 @@ impl Groups for PostgresBackend {
     async fn leave(&self, member: &LockPath) -> Result<()> {
         let mut operation = self.operation("leave", member);
         operation.shared.sessions.own().remove(&NodeId::new(&*operation.path));
-        repeat(&mut operation, &mut Leave).await
+        let mut leave = Leave::new(operation.shared.clone());
+        repeat(&mut operation, &mut leave).await
     }
 
     async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {

@@ -116,7 +116,7 @@ pub(crate) async fn own(
     // The session was put at rest while the create was on its way.
     let (sent, until) = (Instant::now(), operation.budget.deadline());
     let beaten = Box::pin(beat(shared, session, false));
-    if !shared.sessions.run_until_ended(session, until, beaten).await?? {
+    if shared.sessions.run_until_ended(session, until, beaten).await??.is_none() {
         shared.sessions.lose(session);
         return Err(zlock_core::kit::Interrupted::SessionLost.into());
     }

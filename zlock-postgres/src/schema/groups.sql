@@ -15,6 +15,7 @@ BEGIN
     PERFORM zlock.v1_enter();
     PERFORM zlock.v1_share_session(p_session);
     PERFORM zlock.v1_check(p_session, p_sync);
+    PERFORM zlock.v1_check_quiet(p_sync);
     UPDATE zlock.session s SET ttl = the_ttl, beat = s.beat + 1, renewed = clock_timestamp(), suspect = NULL
         WHERE s.id = p_session AND NOT s.ended AND (p_renew OR s.ttl <> the_ttl);
     IF NOT FOUND AND p_renew THEN
@@ -25,6 +26,7 @@ BEGIN
     IF receipt.write >= p_write THEN
         outcome := CASE WHEN receipt.write = p_write AND receipt.created IS NOT NULL THEN 0 ELSE 2 END;
         number := receipt.number;
+        UPDATE zlock.receipt r SET write = r.write WHERE p_sync AND r.session = p_session AND r.slot = p_slot;
         RETURN NEXT;
         RETURN;
     END IF;
@@ -55,11 +57,20 @@ BEGIN
     RETURN NEXT;
 END $$;
 
-CREATE OR REPLACE FUNCTION zlock.v1_leave(p_session bigint, p_group text, p_name text)
+-- Removes a member. It leaves a receipt, too, so that it does not remove a later one, however late it arrives.
+CREATE OR REPLACE FUNCTION zlock.v1_leave(p_session bigint, p_group text, p_name text, p_slot integer, p_write bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM zlock.v1_enter();
+    PERFORM zlock.v1_share_session(p_session);
     PERFORM zlock.v1_lock_value(p_group || '/' || p_name);
+    PERFORM 1 FROM zlock.receipt r WHERE r.session = p_session AND r.slot = p_slot AND r.write >= p_write;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO zlock.receipt SELECT s.id, p_slot, p_write, NULL, NULL FROM zlock.session s
+        WHERE s.id = p_session AND NOT s.ended
+        ON CONFLICT (session, slot) DO UPDATE SET write = excluded.write, created = NULL, number = NULL;
     DELETE FROM zlock.member m WHERE m.hash = hashtextextended(p_group, 0) AND m.path = p_group AND m.name = p_name
         AND m.session = p_session;
 END $$;

@@ -13,13 +13,7 @@ BEGIN
     PERFORM zlock.v1_enter();
     PERFORM zlock.v1_share_session(p_session);
     PERFORM zlock.v1_check(p_session, p_sync);
-    IF NOT p_sync THEN
-        PERFORM 1 FROM (SELECT t.began, t.quiet FROM zlock.term t ORDER BY t.n DESC LIMIT 1) last
-            WHERE clock_timestamp() < last.began + last.quiet;
-        IF FOUND THEN
-            RAISE EXCEPTION 'a failover may have lost locks that are still held: no lock is granted yet' USING ERRCODE = 'ZL007';
-        END IF;
-    END IF;
+    PERFORM zlock.v1_check_quiet(p_sync);
     UPDATE zlock.session s SET ttl = the_ttl, beat = s.beat + 1, renewed = clock_timestamp(), suspect = NULL
         WHERE s.id = p_session AND NOT s.ended AND (p_renew OR s.ttl <> the_ttl);
     IF NOT FOUND AND p_renew THEN
@@ -39,6 +33,8 @@ BEGIN
         IF NOT FOUND THEN
             RAISE EXCEPTION 'a node with this ID exists already' USING ERRCODE = 'ZL009';
         END IF;
+        -- An earlier request has created it, and may not have waited for a replica. The commit of a change does.
+        UPDATE zlock.node n SET created = n.created WHERE p_sync AND n.id = p_id;
     END IF;
     RETURN QUERY SELECT * FROM zlock.v1_list(p_path, p_hint,
         CASE WHEN p_all THEN 9223372036854775807 ELSE number END, CASE WHEN p_all THEN NULL ELSE 2 END);
@@ -138,8 +134,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Gives an own node another label. Returns what `v1_delete` does.
-CREATE OR REPLACE FUNCTION zlock.v1_relabel(p_session bigint, p_path text, p_id uuid, p_label text, p_sync boolean)
+-- Gives an own node another label, unless a later relabelling has. Returns what `v1_delete` does.
+CREATE OR REPLACE FUNCTION zlock.v1_relabel(p_session bigint, p_path text, p_id uuid, p_label text, p_count bigint, p_sync boolean)
 RETURNS TABLE (outcome integer, wake bigint[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -157,7 +153,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM zlock.v1_share_path(p_path);
-    UPDATE zlock.node n SET label = p_label WHERE n.id = p_id AND n.label <> p_label;
+    -- A repeated request changes the row again, so that its commit waits for a replica.
+    UPDATE zlock.node n SET label = p_label, relabelled = p_count WHERE n.id = p_id AND n.relabelled <= p_count;
     outcome := 0;
     wake := CASE WHEN FOUND THEN zlock.v1_behind(p_path, number) END;
     RETURN NEXT;
@@ -190,7 +187,7 @@ BEGIN
 END $$;
 
 -- What all watches of a client watch: nodes by their IDs (kind 0), queues (1) and values (2) by their paths. What does not
--- exist is not returned.
+-- exist is not returned. Also the sessions in those queues that have not been renewed for half of their timeout (3).
 CREATE OR REPLACE FUNCTION zlock.v1_poll(p_session bigint, p_nodes text[], p_queues text[], p_values text[], p_sync boolean)
 RETURNS TABLE (kind integer, key text, label text, version bigint, session bigint, beat bigint, ttl bigint, state integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -207,6 +204,15 @@ BEGIN
                 0::bigint, 0::bigint, 0
             FROM unnest(p_queues) q (path)
             JOIN zlock.node n ON n.hash = hashtextextended(q.path, 0) AND n.path = q.path GROUP BY q.path;
+        RETURN QUERY SELECT DISTINCT 3, '', '', 0::bigint, n.session, s.beat, (extract(epoch FROM s.ttl) * 1000)::bigint,
+            CASE WHEN s.id IS NULL OR s.ended THEN 2
+                WHEN s.renewed + s.ttl < clock_timestamp() OR s.renewed > clock_timestamp() + interval '1 s' THEN 1
+                ELSE 0 END
+            FROM unnest(p_queues) q (path)
+            JOIN zlock.node n ON n.hash = hashtextextended(q.path, 0) AND n.path = q.path
+            LEFT JOIN zlock.session s ON s.id = n.session
+            WHERE s.id IS NULL OR s.ended OR s.renewed + s.ttl / 2 < clock_timestamp()
+                OR s.renewed > clock_timestamp() + interval '1 s';
     END IF;
     IF cardinality(p_values) > 0 THEN
         RETURN QUERY SELECT 2, v.path, '', v.number, 0::bigint, 0::bigint, 0::bigint, 0

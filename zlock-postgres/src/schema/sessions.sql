@@ -60,6 +60,19 @@ BEGIN
     END IF;
 END $$;
 
+-- Refuses a grant while a failover may have lost what others still hold.
+CREATE OR REPLACE FUNCTION zlock.v1_check_quiet(p_sync boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF p_sync THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM (SELECT t.began, t.quiet FROM zlock.term t ORDER BY t.n DESC LIMIT 1) last
+        WHERE clock_timestamp() < last.began + last.quiet;
+    IF FOUND THEN
+        RAISE EXCEPTION 'a failover may have lost what is still held: nothing is granted yet' USING ERRCODE = 'ZL007';
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION zlock.v1_begin(p_session bigint, p_ttl bigint, p_rest bigint, p_sync boolean)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -91,21 +104,20 @@ BEGIN
 END $$;
 
 -- Keeps a session alive, and never brings one back. Returns 0, 1 if it is over, or 2 if it began before a failover; and which of
--- the known nodes are there: the IDs of places, and the paths of members. A session at rest owns none, and lives longer. Without
--- sequential scans, since a plan that is made while the table is small is kept.
+-- the known nodes are there: the IDs of places, and the paths of members. A session at rest owns none, and lives longer; whether it
+-- rests is returned. Without sequential scans, since a plan that is made while the table is small is kept.
 CREATE OR REPLACE FUNCTION zlock.v1_beat(p_session bigint, p_ttl bigint, p_rest bigint, p_sync boolean, p_known text[])
-RETURNS TABLE (outcome integer, nodes text[])
+RETURNS TABLE (outcome integer, nodes text[], rests boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 DECLARE
     live_timeline text := zlock.v1_timeline();
     timeline_now text;
-    rests boolean := p_rest IS NOT NULL;
 BEGIN
     PERFORM zlock.v1_enter();
+    -- No create is in flight. A heartbeat does not wait for one.
+    rests := p_rest IS NOT NULL AND pg_try_advisory_xact_lock(2053861220, hashint8(p_session));
     IF rests THEN
-        -- No create is in flight.
-        PERFORM zlock.v1_lock_session(p_session);
         rests := NOT EXISTS (SELECT 1 FROM zlock.node n WHERE n.session = p_session)
             AND NOT EXISTS (SELECT 1 FROM zlock.member m WHERE m.session = p_session);
     END IF;
@@ -158,11 +170,13 @@ BEGIN
     RETURN NOT EXISTS (SELECT 1 FROM zlock.session s WHERE s.id = p_session AND NOT s.ended);
 END $$;
 
--- Returns sessions that may be dead, some at a time.
+-- Returns sessions that may be dead, some at a time, without those that are suspected and may not be ended yet.
 CREATE OR REPLACE FUNCTION zlock.v1_overdue()
 RETURNS SETOF bigint LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.id FROM zlock.session s
-        WHERE s.ended OR s.renewed + s.ttl < clock_timestamp() OR s.renewed > clock_timestamp() + interval '1 s' LIMIT 100
+        WHERE s.ended OR (s.renewed + s.ttl < clock_timestamp() OR s.renewed > clock_timestamp() + interval '1 s')
+            AND (s.suspect IS NULL OR s.suspect > clock_timestamp() OR s.suspect + s.ttl < clock_timestamp())
+        LIMIT 100
 $$;
 
 -- The sessions of the nodes behind a number, up to the first node that lets no other hold beside it.

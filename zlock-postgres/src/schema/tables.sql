@@ -45,6 +45,8 @@ CREATE TABLE IF NOT EXISTS zlock.node (
     path text NOT NULL,
     data bytea NOT NULL,
     version bigint NOT NULL DEFAULT 0,
+    -- The number of the last relabelling, by the count of the client that owns the node.
+    relabelled bigint NOT NULL DEFAULT 0,
     created timestamptz NOT NULL,
     PRIMARY KEY (hash, seq, label)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);

@@ -35,6 +35,8 @@ BEGIN
         outcome := CASE WHEN receipt.write = p_write AND receipt.created IS NOT NULL THEN 0 ELSE 3 END;
         created := receipt.created;
         number := receipt.number;
+        -- An earlier request has written it, and may not have waited for a replica. The commit of a change does.
+        UPDATE zlock.receipt r SET write = r.write WHERE p_sync AND r.session = p_session AND r.slot = p_slot;
         wake := CASE WHEN p_releases > 0 THEN zlock.v1_behind(p_guard_path, p_guard_seq) END;
         RETURN NEXT;
         RETURN;

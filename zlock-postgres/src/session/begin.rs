@@ -47,8 +47,13 @@ pub(crate) async fn end(shared: &Arc<Shared>, id: i64, limit: Duration) -> Resul
     clean(shared, id).await
 }
 
-/// Keeps a session alive, and compares its nodes with those that it is known to have. Returns `false` if it is over.
-pub(crate) async fn beat(shared: &Shared, session: SessionKey, at_rest: bool) -> Result<bool, Failure> {
+/// Keeps a session alive, and compares its nodes with those that it is known to have. Returns whether it rests at the server, or
+/// `None` if it is over.
+pub(crate) async fn beat(
+    shared: &Shared,
+    session: SessionKey,
+    at_rest: bool,
+) -> Result<Option<bool>, Failure> {
     let own = shared.sessions.own();
     let mark = own.mark();
     let link = shared.heart.link().await?;
@@ -61,9 +66,9 @@ pub(crate) async fn beat(shared: &Shared, session: SessionKey, at_rest: bool) ->
     let (outcome, nodes): (i32, Vec<String>) =
         (row.try_get(0).map_err(Failure::Postgres)?, row.try_get(1).map_err(Failure::Postgres)?);
     if outcome != 0 {
-        return Ok(false);
+        return Ok(None);
     }
     let present: BTreeSet<_> = nodes.into_iter().map(NodeId::new).collect();
     own.compare(mark, &present);
-    Ok(true)
+    row.try_get(2).map(Some).map_err(Failure::Postgres)
 }

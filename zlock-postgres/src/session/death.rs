@@ -52,12 +52,19 @@ async fn finish(shared: &Arc<Shared>, id: i64, row: Option<&tokio_postgres::Row>
 
 /// Looks for sessions that nobody waits for, so that the rows of dead clients do not pile up.
 pub(crate) async fn sweep(shared: &Arc<Shared>) -> Result<(), Failure> {
-    for row in shared.ask(&statement::OVERDUE, &[]).await? {
-        let id = row.try_get(0).map_err(Failure::Postgres)?;
-        match suspect(shared, id).await {
-            Ok(_) | Err(Failure::Fenced) => {}
-            Err(failure) => return Err(failure),
+    loop {
+        let (rows, mut is_done) = (shared.ask(&statement::OVERDUE, &[]).await?, true);
+        for row in &rows {
+            let id = row.try_get(0).map_err(Failure::Postgres)?;
+            match suspect(shared, id).await {
+                // Not among the next ones.
+                Ok(_) => is_done = false,
+                Err(Failure::Fenced) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        if is_done {
+            return Ok(());
         }
     }
-    Ok(())
 }

@@ -249,8 +249,8 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
         at_rest = sessions.rest(session);
         let sent = Instant::now();
         match begin::beat(shared, session, at_rest).await {
-            Ok(true) => {
-                (failures, last) = (0, sent);
+            Ok(Some(rests)) => {
+                (failures, last, at_rest) = (0, sent, rests);
                 due = sent + if at_rest { REST } else { options.ttl } / 3;
                 sessions.set_refused(session, false);
                 let lives = at_rest || sessions.extend(session, sent, sent + options.life());
@@ -258,7 +258,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                     return;
                 }
             }
-            Ok(false) => return,
+            Ok(None) => return,
             Err(failure) => {
                 sessions.set_refused(session, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;

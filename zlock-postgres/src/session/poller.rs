@@ -57,7 +57,7 @@ pub(crate) async fn poll_forever(shared: &Arc<Shared>, session: SessionKey) -> I
 }
 
 async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
-    let mut idle_since = None;
+    let (mut idle_since, mut next_sweep) = (None, Instant::now());
     loop {
         let now = Instant::now();
         if !shared.watches.is_empty() {
@@ -85,7 +85,16 @@ async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
             continue;
         }
         shared.heart.listen(session).await;
-        if let Err(failure) = poll(shared, session).await {
+        // Who waits at a barrier watches its rounds, and none of the other members.
+        let is_member = shared.watches.has(Kind::Value) && !shared.sessions.own().is_empty();
+        let polled = async {
+            if is_member && next_sweep <= Instant::now() {
+                next_sweep = Instant::now() + shared.options.ttl;
+                sweep(shared).await?;
+            }
+            poll(shared, session).await
+        };
+        if let Err(failure) = polled.await {
             tracing::debug!(?failure, "a poll has failed");
             sleep(period / 10).await;
         }
@@ -122,18 +131,21 @@ async fn poll(shared: &Arc<Shared>, session: SessionKey) -> Result<(), Failure> 
     for row in &rows {
         let get = |n: usize| row.try_get::<_, i64>(n).map_err(Failure::Postgres);
         let kind = match row.try_get::<_, i32>(0).map_err(Failure::Postgres)? {
-            0 => Kind::Node,
-            1 => Kind::Queue,
-            2 => Kind::Value,
+            0 => Some(Kind::Node),
+            1 => Some(Kind::Queue),
+            2 => Some(Kind::Value),
+            // The session of a node in a queue.
+            3 => None,
             _ => return Err(Failure::Malformed),
         };
         let key: String = row.try_get(1).map_err(Failure::Postgres)?;
         let label: String = row.try_get(2).map_err(Failure::Postgres)?;
-        if kind == Kind::Node {
+        if matches!(kind, None | Some(Kind::Node)) {
             let state: i32 = row.try_get(7).map_err(Failure::Postgres)?;
             let beat = if state < 2 { (get(5)?, get(6)?) } else { (0, 0) };
             look(get(4)?, state, beat, now);
         }
+        let Some(kind) = kind else { continue };
         polled.push(Polled { key: (kind, key), label, version: get(3)? });
     }
     if !groups.is_empty() {

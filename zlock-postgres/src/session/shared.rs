@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -31,7 +32,7 @@ pub(crate) fn session_id(session: SessionKey) -> i64 {
 pub(crate) struct Live {
     pub(crate) creates: Creates,
     pub(crate) hints: Hints,
-    /// Of writes of values.
+    /// Of writes of values, joins and leaves.
     pub(crate) receipts: Arc<Receipts<(), ()>>,
 }
 
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) observed: Observed,
     /// Notified when a request was not answered in time: a heartbeat then shows whether the server answers at all.
     pub(crate) doubt: Notify,
+    /// The number of relabellings so far.
+    pub(crate) relabels: AtomicI64,
     /// The runtime that the backend lives on.
     pub(crate) runtime: Handle,
 }
@@ -64,6 +67,7 @@ impl Shared {
             seen: Seen::default(),
             observed: Observed::default(),
             doubt: Notify::new(),
+            relabels: AtomicI64::new(0),
             runtime,
             options,
         }

@@ -4,6 +4,7 @@
 //! A write whose number is not above that of the receipt has been executed already, or was given up, and changes nothing.
 
 pub(crate) mod read;
+pub(crate) mod receipt;
 pub(crate) mod write;
 
 use async_trait::async_trait;

@@ -2,42 +2,26 @@
 
 use std::ops::ControlFlow::Break;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
 use tokio_postgres::Row;
-use zlock_core::kit::{Attempt, Failure as _, Receipt, SessionKey, WriteAttempts};
+use zlock_core::kit::{Attempt, SessionKey, WriteAttempts};
 use zlock_core::{GuardNode, Node, Result, Value, Version, WriteOutcome};
 
 use super::read::{settled, version};
+use super::receipt::WriteReceipt;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
 use crate::session::shared::{Shared, session_id};
 
-/// The pause between two attempts to void an abandoned write.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// A write of a value.
 pub(super) struct WriteValue<'a> {
-    shared: Arc<Shared>,
     expected: Option<Version>,
     data: &'a [u8],
     guard: Option<&'a GuardNode>,
     attempts: WriteAttempts,
-    /// The receipt in the session of the last attempt.
-    receipt: Option<Used>,
-}
-
-/// A receipt in use.
-pub(crate) struct Used {
-    pub(crate) session: SessionKey,
-    pub(crate) receipt: Receipt<(), ()>,
-    /// With the prefix.
-    pub(crate) path: String,
-    /// Whether a request with the receipt may still be executed.
-    pub(crate) is_unknown: bool,
+    receipt: WriteReceipt,
 }
 
 impl<'a> WriteValue<'a> {
@@ -47,7 +31,8 @@ impl<'a> WriteValue<'a> {
         data: &'a [u8],
         guard: Option<&'a GuardNode>,
     ) -> Self {
-        WriteValue { shared, expected, data, guard, attempts: WriteAttempts::default(), receipt: None }
+        let receipt = WriteReceipt::new(shared);
+        WriteValue { expected, data, guard, attempts: WriteAttempts::default(), receipt }
     }
 
     /// Returns the guard's node if the write deletes it.
@@ -69,16 +54,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
             return Err(Failure::PastWrite);
         }
         let live = operation.shared.live(session)?;
-        let used = self.receipt.take().filter(|used| used.session == session);
-        let mut used = used.unwrap_or_else(|| Used {
-            session,
-            receipt: live.receipts.take(&(), operation.budget.path()),
-            path: operation.path.clone(),
-            is_unknown: false,
-        });
         let deleted = self.deleted();
-        let was_unknown = std::mem::replace(&mut used.is_unknown, true);
-        let used = self.receipt.insert(used);
         let (created, number) = match self.expected {
             Some(version) => (Some(version.created().cast_signed()), Some(version.number().cast_signed())),
             None => (None, None),
@@ -91,11 +67,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
             Some(node) if live.creates.get(&node.id).is_none() => 1,
             Some(_) => 2,
         };
-        let (id, slot, write) = (
-            session_id(session),
-            i32::try_from(used.receipt.number).unwrap_or(i32::MAX),
-            used.receipt.id.cast_signed(),
-        );
+        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session)?);
         let (path, is_sync) = (operation.path.clone(), operation.shared.is_sync());
         let params: Params<'_> = &[
             &id,
@@ -114,18 +86,18 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         let rows = match operation.write(session, &statement::WRITE_VALUE, params).await {
             Ok(rows) => rows,
             Err(failure) => {
-                used.is_unknown = was_unknown || failure.classify().ambiguous;
+                self.receipt.failed(&failure);
                 return Err(failure);
             }
         };
         let row = rows.first().ok_or(Failure::Malformed)?;
         if row.try_get::<_, i32>(0).map_err(Failure::Postgres)? == 4 {
-            used.is_unknown = was_unknown;
+            self.receipt.answered(false);
             return Err(Failure::Fenced);
         }
         let outcome = outcome(row).map_err(Failure::Postgres)?.ok_or(Failure::Malformed)?;
-        // After a refusal, an earlier request may still be executed. It must not find the value as it was expected again.
-        used.is_unknown = was_unknown && !matches!(outcome, WriteOutcome::Written(_));
+        // After a refusal, an earlier request must not find the value as it was expected again.
+        self.receipt.answered(matches!(outcome, WriteOutcome::Written(_)));
         operation.budget.ambiguous = self.attempts.is_past_unknown();
         if let (WriteOutcome::Written(_), Some(node)) = (&outcome, deleted) {
             operation.shared.sessions.own().remove(&node.id);
@@ -150,30 +122,4 @@ fn outcome(row: &Row) -> Result<Option<WriteOutcome>, tokio_postgres::Error> {
         2 => Some(WriteOutcome::GuardGone),
         _ => None,
     })
-}
-
-/// A write of unknown outcome is voided, also if its future is dropped. Until then, later operations on the path wait.
-impl Drop for WriteValue<'_> {
-    fn drop(&mut self) {
-        if let Some(mut used) = self.receipt.take().filter(|used| used.is_unknown) {
-            used.receipt.abandon();
-            self.shared.runtime.spawn(void(self.shared.clone(), used));
-        }
-    }
-}
-
-/// Raises the receipt until that is answered, or the session is over.
-pub(crate) async fn void(shared: Arc<Shared>, used: Used) {
-    let Used { session, receipt, path, .. } = used;
-    let (id, slot, write) =
-        (session_id(session), i32::try_from(receipt.number).unwrap_or(i32::MAX), receipt.id.cast_signed());
-    while shared.sessions.get(session).is_some() {
-        let until = Instant::now() + shared.options.answer_time();
-        let params: Params<'_> = &[&id, &path, &slot, &write];
-        match shared.send(session, until, &statement::VOID_WRITE, params).await {
-            Ok(_) => return,
-            Err(failure) => tracing::debug!(%path, ?failure, "an abandoned write is not void yet"),
-        }
-        sleep(PAUSE).await;
-    }
 }

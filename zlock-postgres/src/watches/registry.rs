@@ -128,6 +128,11 @@ impl Watches {
         self.lock().watches.is_empty()
     }
 
+    /// Returns `true` if anything of this kind is watched.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.lock().watches.keys().any(|key| key.0 == kind)
+    }
+
     /// Returns `true` if the server reports all that is watched.
     pub(crate) fn is_notified(&self) -> bool {
         let state = self.lock();

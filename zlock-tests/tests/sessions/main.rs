@@ -12,5 +12,6 @@ mod etcd {
 }
 #[cfg(feature = "postgres")]
 mod postgres {
+    mod dead;
     mod session;
 }

@@ -78,3 +78,41 @@ async fn a_promotion_that_loses_locks_gives_none_to_two() {
     })
     .await;
 }
+
+/// A confirmed member is lost with the primary, and its process is cut off. It knows that it may not be registered any more before
+/// another one gets its ID.
+#[tokio::test]
+async fn a_promotion_that_loses_a_member_gives_its_id_to_no_other_one_too_early() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let primary = PostgresServer::start().await;
+        drop(backend(&primary).await);
+        primary.sql(&format!("UPDATE zlock.setting SET longest_ttl = '{} s'", QUIET.as_secs())).await;
+        let replica = primary.replica().await;
+        let alone = PostgresOptions::new([primary.addr().to_string()])
+            .with_user("zlock", None)
+            .with_database("zlock")
+            .with_ttl(Duration::from_secs(2));
+        let one = Client::new(PostgresBackend::connect(alone).await.unwrap());
+        let two = Client::new(PostgresBackend::connect(both(&primary, &replica)).await.unwrap());
+        replica.catch_up(&primary).await;
+        replica.cut_off().await;
+        let group = path("members");
+        let member = one.members(group.as_str()).unwrap().join("w7", "one").await.unwrap();
+        primary.stop();
+        replica.promote().await;
+        let others = two.members(group.as_str()).unwrap();
+        let next = loop {
+            match others.join("w7", "two").await {
+                Ok(next) => break next,
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(!member.is_registered(), "two processes have the ID");
+        next.leave().await.unwrap();
+    })
+    .await;
+}

@@ -74,3 +74,47 @@ async fn a_create_that_was_given_up_is_void() {
     })
     .await;
 }
+
+/// Requests that a client has repeated, and whose first copies arrive when it has moved on, undo nothing.
+#[tokio::test]
+async fn late_relabellings_and_leaves_undo_nothing() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        drop(backend(server).await);
+        let observer = observer(server).await;
+        let (session, lock, id) = (begin_session(&observer).await, path("relabelled"), token().to_string());
+        let ttl = Duration::from_secs(60);
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl, renews: true };
+        create_node(&observer, node).await.unwrap();
+        let relabel = async |label: &str, count: i64| {
+            let sql = "SELECT outcome FROM zlock.v1_relabel($1, $2, $3::text::uuid, $4, $5, false)";
+            let row =
+                observer.query_one(sql, &[&session, &lock.as_str(), &id, &label, &count]).await.unwrap();
+            assert_eq!(row.get::<_, i32>(0), 0);
+            let sql = "SELECT label FROM zlock.node WHERE id = $1::text::uuid";
+            observer.query_one(sql, &[&id]).await.unwrap().get::<_, String>(0)
+        };
+        assert_eq!(relabel("granted 1", 1).await, "granted 1");
+        assert_eq!(relabel("waiting 1", 2).await, "waiting 1");
+        assert_eq!(relabel("granted 1", 1).await, "waiting 1");
+
+        let group = path("left");
+        let join = async |write: i64| {
+            let sql =
+                "SELECT outcome FROM zlock.v1_join($1, $2, 'w7', '', false, 0, $3, 60000, false, false)";
+            let row = observer.query_one(sql, &[&session, &group.as_str(), &write]).await.unwrap();
+            assert_eq!(row.get::<_, i32>(0), 0);
+        };
+        let leave = async |write: i64| {
+            let sql = "SELECT zlock.v1_leave($1, $2, 'w7', 0, $3)";
+            observer.execute(sql, &[&session, &group.as_str(), &write]).await.unwrap();
+            names(&observer, &group).await.len()
+        };
+        join(1).await;
+        assert_eq!(leave(2).await, 0);
+        join(3).await;
+        assert_eq!(leave(2).await, 1, "a late leave removes a later member");
+        assert_eq!(leave(4).await, 0);
+    })
+    .await;
+}

@@ -20,6 +20,10 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
+/// Why a watch is refused that the server gave another number.
+pub(crate) const OTHER_NUMBERS: &str =
+    "the server numbers watches by itself, as etcd grpc-proxy does: connect to the members of the cluster";
+
 /// The message of a server with authentication for a request without a user.
 const NO_USER: &str = "user name is empty";
 
@@ -76,6 +80,7 @@ impl kit::Failure for Failure {
             {
                 (ErrorKind::NotAuthorized, false, false)
             }
+            Failure::Unwatched(why) if why == OTHER_NUMBERS => (ErrorKind::Unexpected, false, false),
             Failure::Unwatched(_) | Failure::Unauthenticated | Failure::Behind | Failure::NoWay(_) => {
                 (ErrorKind::Unavailable, false, true)
             }
@@ -117,6 +122,12 @@ impl Failure {
     /// Returns `true` if a transaction has more operations than the server accepts.
     pub(crate) fn is_of_too_many_operations(&self) -> bool {
         self.says("too many operations")
+    }
+
+    /// Returns `true` if the database has its maximum size. Before 3.4.20 and 3.5.7, a server then refuses transactions that only
+    /// read, too.
+    pub(crate) fn is_of_a_full_database(&self) -> bool {
+        self.says(FULL)
     }
 
     /// Returns `true` if a request has more bytes than the server accepts.

@@ -138,6 +138,16 @@ impl OwnNodes {
         missing.map(|(node_id, _)| node_id.clone()).collect()
     }
 
+    /// Reports one of the [missing](OwnNodes::missing) nodes as deleted, unless it was added again since that `mark`.
+    pub fn report_missing(&self, mark: u64, node_id: &NodeId) {
+        let state = &mut *self.lock();
+        if state.nodes.get(node_id).is_some_and(|own| own.since <= mark)
+            && let Some(own) = state.nodes.remove(node_id)
+        {
+            own.notice.raise();
+        }
+    }
+
     /// Reports one node as deleted, for a backend that has learned of the deletion in another way.
     pub fn report_deleted(&self, node_id: &NodeId) {
         if let Some(own) = self.lock().nodes.remove(node_id) {

@@ -58,6 +58,8 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
                 // By an attempt whose answer was lost.
                 Some(kv) if kv.lease() == lease_id(lease) => kv.mod_revision(),
                 Some(kv) if !self.replaces => {
+                    // No request is without an answer.
+                    live.members().left(&self.id);
                     let taken = Joined::Taken(owner(kv));
                     operation.budget.ambiguous = false;
                     return Ok(Break(taken));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use etcd_client::{
     Client, GetOptions, GetResponse, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
     LeaseTimeToLiveResponse, Txn, TxnOp, TxnResponse,
 };
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use zlock_core::kit::{Failure as _, SessionKey};
+use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
 use zlock_core::{ErrorKind, Node, NodeId, SessionId};
 
 use crate::connection::connect::{By, Endpoints, kv};
@@ -89,6 +91,9 @@ struct Stream {
 pub(crate) enum Beat<'a> {
     /// The session is at rest: an answer is enough, without a proof.
     Bare,
+    /// The session is at rest, and watches something: the cluster must agree that the member takes part, because a member that
+    /// is cut off or whose disk hangs still passes keep-alives on.
+    Look,
     /// The session owns nodes: the cluster must agree, and these nodes are looked up.
     Proof(Option<&'a Search>),
 }
@@ -147,15 +152,16 @@ impl Keeper {
             let found = match beat {
                 // The term is read again only if it has changed.
                 Beat::Bare if by.is_none_or(|by: Answerer| by.term == known.term) => None,
-                Beat::Bare => {
+                Beat::Bare | Beat::Look => {
                     (stream.read, _) = self.limited(self.read(&client, None)).await?;
                     None
                 }
                 Beat::Proof(search) => {
                     let found;
                     (stream.read, found) = self.limited(self.read(&client, search)).await?;
-                    if stream.read.term != known.term {
-                        // Repeat until the term is the same before and after.
+                    if stream.read.term != known.term || by.is_some_and(|by| by.term != known.term) {
+                        // Repeat until the term is the same before, in between and after. Behind a balancer, a member may answer
+                        // that did not answer the reads.
                         asked = self.limited(stream.ask()).await?;
                         continue;
                     }
@@ -185,10 +191,16 @@ impl Keeper {
     ) -> Result<(Answerer, Option<TxnResponse>), Failure> {
         match search {
             None => Ok((read(client, &self.key).await?, None)),
-            Some(search) => {
-                let found = kv(client).txn(search.txn()).await?;
-                Ok((Answerer::of(found.header()), Some(found)))
-            }
+            Some(search) => match kv(client).txn(search.txn()).await.map_err(Failure::from) {
+                Ok(found) => Ok((Answerer::of(found.header()), Some(found))),
+                // The server takes fewer operations, or no transaction while its database is full. The session lives all the
+                // same.
+                Err(failure) if failure.is_of_too_many_operations() || failure.is_of_a_full_database() => {
+                    tracing::warn!(?failure, "own nodes that others delete are not noticed");
+                    Ok((read(client, &self.key).await?, None))
+                }
+                Err(failure) => Err(failure),
+            },
         }
     }
 
@@ -238,15 +250,27 @@ pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Re
     let limit = shared.options.keep_alive_time();
     let mut keeper = Keeper::new(shared.endpoints.clone(), lease_id(lease), key, limit);
     let sent = Instant::now();
-    match keeper.beat(Beat::Proof(None)).await? {
-        Some(_) => Ok(sent + live.life),
-        None => Err(shared.lost(lease)),
+    // A caller that does not poll must not keep others from the connection while it is made. Dropping the set cancels the task.
+    let mut proving = JoinSet::new();
+    proving.spawn_on(
+        async move { keeper.beat(Beat::Proof(None)).await.map(|beaten| beaten.is_some()) },
+        &shared.runtime,
+    );
+    match proving.join_next().await {
+        Some(Ok(Ok(true))) => Ok(sent + live.life),
+        Some(Ok(Ok(false))) => Err(shared.lost(lease)),
+        Some(Ok(Err(failure))) => Err(failure),
+        Some(Err(error)) if error.is_panic() => resume_unwind(error.into_panic()),
+        _ => Err(Interrupted::Closed.into()),
     }
 }
 
 /// A search for own nodes that other clients deleted, each by its key.
 #[derive(Debug)]
-pub(crate) struct Search(Vec<(NodeId, Sought)>);
+pub(crate) struct Search {
+    mark: u64,
+    nodes: Vec<(NodeId, Sought)>,
+}
 
 /// A key, with what shows that it is still ours.
 #[derive(Debug)]
@@ -299,14 +323,14 @@ impl Search {
             Some((id, sought)).filter(|(_, sought)| !matches!(sought.is, Is::CreatedAt(-1)))
         });
         let sought: Vec<_> = sought.collect();
-        Ok((!sought.is_empty()).then_some(Search(sought)))
+        Ok((!sought.is_empty()).then_some(Search { mark, nodes: sought }))
     }
 
     fn txn(&self) -> Txn {
         let read = |(_, sought): &(NodeId, Sought)| {
             TxnOp::get(sought.key.as_str(), Some(GetOptions::new().with_keys_only()))
         };
-        Txn::new().and_then(self.0.iter().map(read).collect::<Vec<_>>())
+        Txn::new().and_then(self.nodes.iter().map(read).collect::<Vec<_>>())
     }
 
     /// Reports the nodes that do not exist.
@@ -318,13 +342,13 @@ impl Search {
     ) -> Result<(), Failure> {
         shared.newest.saw(revision::of(answer.header()));
         // The keep-alives wait for it.
-        report(shared, lease, self.absent(answer), false).await
+        report(shared, lease, self.mark, self.absent(answer), false).await
     }
 
     fn absent(self, answer: &TxnResponse) -> Vec<NodeId> {
         let is_there =
             |sought: &Sought, get: &GetResponse| get.kvs().first().is_some_and(|kv| sought.is_it(kv));
-        let read = self.0.into_iter().zip(gets(answer));
+        let read = self.nodes.into_iter().zip(gets(answer));
         read.filter(|((_, sought), get)| !is_there(sought, get)).map(|((node_id, _), _)| node_id).collect()
     }
 }
@@ -352,7 +376,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     for some in missing.chunks(MAX_READS) {
         gone.extend(absent(shared, lease, &live, some).await?);
     }
-    report(shared, lease, gone, true).await
+    report(shared, lease, mark, gone, true).await
 }
 
 /// Finds own nodes that are missing from a listing of a queue that was requested after `mark`.
@@ -373,7 +397,7 @@ pub(crate) async fn compare(
     }
     let mut gone = shared.sessions.own().missing(mark, &BTreeSet::new());
     gone.retain(|node_id| missing.contains(node_id));
-    report(shared, lease, gone, true).await
+    report(shared, lease, mark, gone, true).await
 }
 
 /// Handles a node that was looked up and does not exist: if it was an own node, another client deleted it, or the session is
@@ -381,14 +405,20 @@ pub(crate) async fn compare(
 pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
     let node_id = node.id.clone();
     if shared.sessions.own().contains(&node_id) {
-        report(shared, lease, vec![node_id], true).await
+        report(shared, lease, shared.sessions.own().mark(), vec![node_id], true).await
     } else {
         Ok(())
     }
 }
 
 /// Reports own nodes that are certainly gone, unless the lease is gone, since all nodes are removed with it.
-async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>, in_turn: bool) -> Result<(), Failure> {
+async fn report(
+    shared: &Shared,
+    lease: SessionKey,
+    mark: u64,
+    gone: Vec<NodeId>,
+    in_turn: bool,
+) -> Result<(), Failure> {
     if gone.is_empty() {
         return Ok(());
     }
@@ -397,7 +427,7 @@ async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>, in_turn: 
     }
     for node_id in gone {
         tracing::warn!(%node_id, "an own node was deleted by another client");
-        shared.sessions.own().report_deleted(&node_id);
+        shared.sessions.own().report_missing(mark, &node_id);
     }
     Ok(())
 }
@@ -430,7 +460,7 @@ async fn absent(
             None => absent.push(node_id.clone()),
         }
     }
-    let search = Search(sought);
+    let search = Search { mark: 0, nodes: sought };
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask).await?;

@@ -65,6 +65,13 @@ impl LeaseRequests {
             while let Some(asked) = self.rest.asked.join_next().await {
                 let Ok(asked) = asked else { continue };
                 match asked.granted {
+                    // It was answered so late that its end cannot be excluded.
+                    Ok(granted) if granted.sent + granted.life() <= Instant::now() => {
+                        self.rest.broken.push(asked.id);
+                        if asked.id == id {
+                            return Err(Failure::Silent);
+                        }
+                    }
                     Ok(granted) => return Ok(granted),
                     Err(failure) => {
                         if asked.took >= SENT && failure.classify().ambiguous {

@@ -326,7 +326,8 @@ async fn beat(
     at_rest: bool,
 ) -> Result<Option<Option<Answerer>>, Failure> {
     if at_rest {
-        return Ok(keeper.beat(Beat::Bare).await?.map(|beaten| beaten.by));
+        let look = if shared.watches.is_watching() { Beat::Look } else { Beat::Bare };
+        return Ok(keeper.beat(look).await?.map(|beaten| beaten.by));
     }
     let search = Search::begin(shared, lease)?;
     let Some(Beaten { by, found }) = keeper.beat(Beat::Proof(search.as_ref())).await? else {

@@ -24,7 +24,7 @@ use zlock_core::{Label, SessionId};
 use crate::config::EtcdOptions;
 use crate::connection::connect::Endpoints;
 use crate::connection::endpoint::Endpoint;
-use crate::error::Failure;
+use crate::error::{Failure, OTHER_NUMBERS};
 use crate::keys::key::{self, Range};
 use crate::keys::revision::{self, Newest};
 use crate::keys::value;
@@ -50,6 +50,8 @@ pub(crate) struct Watches {
     newest: Newest,
     breaks: Arc<Breaks>,
     latest: Mutex<Option<Line>>,
+    /// Each stream has a clone.
+    streams: Arc<()>,
 }
 
 /// The handle to the task of a stream.
@@ -134,7 +136,13 @@ impl Watches {
         newest: Newest,
     ) -> Self {
         let breaks = Arc::new(Breaks::new(options.kit.operation_timeout));
-        Watches { endpoints, limit: options.answer_time(), runtime, newest, breaks, latest: Mutex::new(None) }
+        let (limit, latest, streams) = (options.answer_time(), Mutex::new(None), Arc::default());
+        Watches { endpoints, limit, runtime, newest, breaks, latest, streams }
+    }
+
+    /// Returns `true` if anything is watched, or was a moment ago.
+    pub(crate) fn is_watching(&self) -> bool {
+        Arc::strong_count(&self.streams) > 1
     }
 
     /// Arms a watch, which reports every change after the returned revision.
@@ -189,6 +197,7 @@ impl Watches {
             unanswered: VecDeque::new(),
             done: Vec::new(),
             cancel_at: None,
+            _stream: self.streams.clone(),
         };
         self.runtime.spawn(task.run());
         Line { commands, armed: 0 }
@@ -213,6 +222,7 @@ struct Task {
     /// Watches that were dropped but are still at the server.
     done: Vec<i64>,
     cancel_at: Option<Instant>,
+    _stream: Arc<()>,
 }
 
 struct Entry {
@@ -332,9 +342,12 @@ impl Task {
     fn take(&mut self, answer: &WatchResponse) {
         if answer.created() {
             let Some(id) = self.unanswered.pop_front() else { return };
-            if answer.canceled() {
+            // A proxy that answers for itself numbers watches by itself, so no event would find its watch.
+            let is_other = !answer.canceled() && answer.watch_id() != id;
+            if answer.canceled() || is_other {
                 if let Some(Entry { armed: Some(armed), .. }) = self.watches.remove(&id) {
-                    let refused = Failure::Unwatched(answer.cancel_reason().to_owned());
+                    let why = if is_other { OTHER_NUMBERS } else { answer.cancel_reason() };
+                    let refused = Failure::Unwatched(why.to_owned());
                     let _ = armed.send(Err(self.endpoints.noted(self.endpoint.number, refused)));
                 }
             } else if let Some(armed) = self.watches.get_mut(&id).and_then(|entry| entry.armed.take()) {

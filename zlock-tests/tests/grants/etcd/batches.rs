@@ -10,6 +10,7 @@ use futures_util::future::{join, join_all};
 use tokio::time::sleep;
 use zlock_core::{CoordinationBackend, Created, Deletion, ErrorKind, Label, LockPath, Node, NodeId, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
+use zlock_recipes::Client;
 use zlock_testkit::etcd::{create, linked_with, names, observer, options, path, revoke, token};
 use zlock_testkit::{Cut, Etcd, Flow, Lose, Process, etcd_or_skip, have_etcd, limit, until};
 
@@ -241,6 +242,28 @@ async fn a_server_may_accept_few_operations() {
     .await;
 }
 
+/// A client has more nodes than such a server reads in one request. It looks for deleted ones in vain, and keeps its locks.
+#[tokio::test]
+async fn a_server_that_accepts_few_operations_costs_no_lock() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start_with(&["--max-txn-ops=16"]).await;
+        let ttl = Duration::from_secs(3);
+        let options = options(&server.connect_string()).with_ttl(ttl);
+        let client = Client::new(EtcdBackend::connect(options).await.unwrap());
+        let locks = (0..20).map(|n| client.mutex(format!("/many/{n}")).unwrap());
+        let held = join_all(locks.map(async |lock| lock.acquire().await.unwrap())).await;
+        sleep(2 * ttl).await;
+        assert_eq!(held.iter().filter(|guard| guard.is_held()).count(), 20);
+        for guard in held {
+            guard.release().await.unwrap();
+        }
+    })
+    .await;
+}
+
 /// A create that is dropped while it waits for others has never been sent.
 #[tokio::test]
 async fn a_write_that_is_dropped_before_it_is_sent_leaves_nothing() {
@@ -452,9 +475,9 @@ async fn a_path_with_many_waiters_delays_no_other() {
     .await;
 }
 
-/// The proxy passes nested transactions on.
+/// etcd's proxy numbers watches by itself, so no event would find its watch. A wait says that, and does not last for ever.
 #[tokio::test]
-async fn batches_pass_a_grpc_proxy() {
+async fn a_wait_behind_a_grpc_proxy_names_the_proxy() {
     if !have_etcd() {
         return;
     }
@@ -468,15 +491,15 @@ async fn batches_pass_a_grpc_proxy() {
             format!("--listen-addr={port}"),
         ];
         let _proxy = Process::spawn("etcd", &args, &[]);
-        let options = options(&port.to_string()).with_ttl(Duration::from_secs(60));
-        let (backend, paths) = (EtcdBackend::connect(options).await.unwrap(), paths::<64>("proxy"));
-        let before = requests(&server).await;
-        let made = create_all(&backend, &paths).await;
-        check(&server, &paths, &made).await;
-        join_all(paths.iter().zip(&made).map(|(path, made)| delete(&backend, path, &made.node))).await;
-        let sent = requests(&server).await - before;
-        println!("{sent} requests for {} writes", 2 * paths.len());
-        assert!(sent < 32, "{sent}");
+        let options = options(&port.to_string()).with_operation_timeout(Duration::from_secs(3));
+        let waiter = Client::new(EtcdBackend::connect(options).await.unwrap());
+        let holder = Client::new(backend(&server).await);
+        let held = holder.mutex("/proxy").unwrap().acquire().await.unwrap();
+        let error = waiter.mutex("/proxy").unwrap().acquire().await.unwrap_err();
+        let mut causes =
+            std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        assert!(causes.any(|cause| cause.to_string().contains("as etcd grpc-proxy does")), "{error:?}");
+        held.release().await.unwrap();
     })
     .await;
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zlock_recipes::{Client, Freshness, SharedValue, ValueWatch};
 use zlock_testkit::etcd::{backend, observer};
-use zlock_testkit::{Cut, Etcd, EtcdCluster, FaultProxy, have_etcd, have_strace, limit_to};
+use zlock_testkit::{Cut, Etcd, EtcdCluster, FaultProxy, have_etcd, have_strace, limit_to, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const MOMENT: Duration = Duration::from_secs(2);
@@ -63,6 +63,38 @@ async fn a_view_never_goes_back_to_what_a_member_that_is_behind_has() {
             drop(hung);
         };
         tokio::join!(until_shown(&mut watch, 6, &mut newest), heal);
+    })
+    .await;
+}
+
+/// An observer owns nothing, and the member still passes its keep-alives on. It turns to another member all the same.
+#[tokio::test]
+async fn an_observer_leaves_a_member_whose_disk_hangs() {
+    if !have_etcd() || !have_strace() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let cluster = EtcdCluster::start(3).await;
+        let leader = cluster.leader().await;
+        let [leader, other, behind] = [0, 1, 2].map(|n| &cluster.members()[(leader + n) % 3]);
+        let writer = value(&leader.connect_string()).await;
+        let set = async |number: u8| writer.update(|_| Some([number].into())).await.unwrap();
+        set(1).await;
+        let hosts = format!("{},{}", behind.connect_string(), other.connect_string());
+        let (before, watched) = (behind.metrics().await.watches(), value(&hosts).await);
+        let (mut watch, mut newest) = (watched.watch(), 0);
+        until_shown(&mut watch, 1, &mut newest).await;
+        until("it watches there", async || behind.metrics().await.watches() > before).await;
+        // At rest, with the next keep-alive.
+        sleep(2 * MOMENT).await;
+        let hung = behind.hang_disk();
+        // The disk hangs at the first of these writes.
+        for number in 2..=5 {
+            set(number).await;
+        }
+        let shown = timeout(15 * MOMENT, until_shown(&mut watch, 5, &mut newest)).await;
+        shown.expect("it shows an old value for ever");
+        drop(hung);
     })
     .await;
 }

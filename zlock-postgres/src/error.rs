@@ -116,6 +116,8 @@ fn explain(source: postgres::Error, error: Error) -> Error {
         message.push_str(
             ": run the SQL of the schema zlock in this database, or connect with create_schema=true",
         );
+    } else if found.code().code() == "42501" && message.contains("zlock") {
+        message.push_str(": GRANT zlock_user TO it; a schema that create_schema=true has made is for the user that made it");
     } else if let Some(hint) = found.hint() {
         message = format!("{message}: {hint}");
     }

@@ -150,7 +150,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::FeatureDisabled => "feature disabled",
             ErrorKind::BlockingRefused => "a blocking call is not possible here",
             ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
-            ErrorKind::Busy => "another client holds the lock",
+            ErrorKind::Busy => "others hold it or are ahead in the queue",
             ErrorKind::Taken => "another client has this ID",
             ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",
             ErrorKind::StillEntered => "other guards of the lock are alive",

@@ -217,7 +217,6 @@ impl Manager {
                     }
                     Err(failure) => {
                         let causes = current_probe().causes();
-                        tracing::warn!(?failure, hosts = causes, "no session yet");
                         attempts.failed(matches!(failure, Failure::Silent));
                         let error = options.kit.connect_error(failure.classify().kind);
                         // Nothing was sent, so the answers of the hosts are not the reason.
@@ -225,6 +224,7 @@ impl Manager {
                         let error = failure.explain(error);
                         let error =
                             if is_ours || causes.is_empty() { error } else { error.with_message(causes) };
+                        tracing::warn!(%error, "no session yet");
                         shared.sessions.attempt_failed(error);
                     }
                 }

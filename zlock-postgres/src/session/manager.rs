@@ -188,10 +188,11 @@ impl Manager {
                         return None;
                     }
                     Err(failure) => {
-                        tracing::warn!(?failure, "no session yet");
                         attempts.failed(matches!(failure, Failure::Silent));
                         let error = options.kit.connect_error(failure.classify().kind);
-                        shared.sessions.attempt_failed(failure.explain(error));
+                        let error = failure.explain(error);
+                        tracing::warn!(%error, "no session yet");
+                        shared.sessions.attempt_failed(error);
                     }
                 }
             }

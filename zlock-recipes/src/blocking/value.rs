@@ -314,7 +314,7 @@ impl Counter {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// assert_eq!(client.counter("/app/ids")?.reserve(10)?, 0..10);
+    /// assert_eq!(client.counter("/app/ids")?.reserve(10)?, 1..11);
     /// # client.close()?;
     /// # Ok(())
     /// # }

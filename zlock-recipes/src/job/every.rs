@@ -147,7 +147,7 @@ impl<S: Schedule> Ticks<S> {
         let due = VecDeque::new();
         let mut ticks =
             Ticks { job, schedule, after, awaited: None, due, current: None, pauses: PAUSES.start() };
-        ticks.look();
+        ticks.look(None);
         Ok(ticks)
     }
 
@@ -165,7 +165,7 @@ impl<S: Schedule> Ticks<S> {
                 let Some(next) = self.schedule.next(self.after) else { return Ok(None) };
                 self.sleep_until(next).await?;
                 self.awaited = Some(next);
-                self.look();
+                self.look(None);
             }
         }
     }
@@ -193,14 +193,16 @@ impl<S: Schedule> Ticks<S> {
         Ok(())
     }
 
-    /// Finds what is due by now.
-    fn look(&mut self) {
+    /// Finds what is due by now. A tick that another process has run meanwhile is not missed.
+    fn look(&mut self, run_elsewhere: Option<Tick>) {
         // If the clock was set back, the record keeps ticks from running again.
         let now = self.job.clock.now();
         let after = self.after.min(Tick::at(now));
         let due = due(&self.schedule, after, now, self.awaited, (self.job.missed, self.job.deadline));
-        if due.skipped > 0 {
-            let skipped = u64::try_from(due.skipped).unwrap_or(u64::MAX);
+        let is_run = run_elsewhere.is_some_and(|tick| !due.ticks.contains(&tick));
+        let skipped = due.skipped.saturating_sub(usize::from(is_run));
+        if skipped > 0 {
+            let skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
             tracing::warn!(path = %self.job.path(), skipped, "ticks of a job were missed");
             self.job.reports.report(|observer, name| observer.job_skipped(name, skipped));
         }
@@ -254,7 +256,7 @@ impl<S: Schedule> Ticks<S> {
     async fn claim_later(&mut self, tick: Tick) -> Result<Option<Claimed>> {
         let guard = self.job.lock.acquire().await?;
         (self.after, self.awaited) = (tick.before(), Some(tick));
-        self.look();
+        self.look(Some(tick));
         if self.due.front() == Some(&tick) {
             self.due.pop_front();
             return self.try_claim(tick, Some(guard)).await.map(Some);

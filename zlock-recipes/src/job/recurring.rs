@@ -163,7 +163,7 @@ impl RecurringJob {
         self
     }
 
-    /// Sets the clock, for tests. Defaults to the machine's.
+    /// Sets the clock, for tests. Defaults to the machine's, which tokio's paused time does not move.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -153,8 +153,9 @@ impl Counter {
         self.change(n).await.map(|range| range.end)
     }
 
-    /// Takes the next `n` numbers, which no other call gets: IDs that are unique as long as the counter only grows. The first
-    /// is the number before the call.
+    /// Takes the next `n` numbers, which no other call returns: IDs that are unique as long as the counter only grows. The last
+    /// one is the number after the call, as the result of [`add`](Self::add) is. So `add(1)`, Curator's
+    /// `increment().postValue()` and `reserve` may be mixed.
     ///
     /// # Errors
     /// Those of [`add`](Self::add). If the error is ambiguous, the numbers may be lost: nobody gets them.
@@ -171,13 +172,16 @@ impl Counter {
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
     /// let ids = client.counter("/app/ids")?;
-    /// assert_eq!(ids.reserve(1000).await?, 0..1000);
-    /// assert_eq!(ids.reserve(1000).await?, 1000..2000);
+    /// assert_eq!(ids.reserve(1000).await?, 1..1001);
+    /// assert_eq!(ids.add(1).await?, 1001);
+    /// assert_eq!(ids.reserve(1000).await?, 1002..2002);
     /// # Ok(())
     /// # }
     /// ```
     pub async fn reserve(&self, n: u32) -> Result<Range<i64>> {
-        self.change(n.into()).await
+        let Range { start, end } = self.change(n.into()).await?;
+        // The largest number of all cannot be in a range.
+        Ok(start.saturating_add(1)..end.saturating_add(1))
     }
 
     /// Adds `n`, and returns the numbers before and after.

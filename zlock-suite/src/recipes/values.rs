@@ -86,7 +86,7 @@ pub async fn overflow_is_an_error_and_changes_nothing(case: &Case<'_>) {
     }
 }
 
-/// No two calls get the same number.
+/// No two calls get the same number, whether they reserve or add.
 pub async fn reserved_numbers_are_unique(case: &Case<'_>) {
     let processes: [Process; 5] = case.processes().await;
     let reservers = processes.iter().map(|process| {
@@ -95,14 +95,16 @@ pub async fn reserved_numbers_are_unique(case: &Case<'_>) {
             let mut ranges = Vec::new();
             for n in 1..=10 {
                 ranges.push(counter.reserve(n).await.unwrap());
+                let added = counter.add(1).await.unwrap();
+                ranges.push(added..added + 1);
             }
             ranges
         }
     });
     let ranges = futures_util::future::join_all(reservers).await;
     let numbers: Vec<_> = ranges.into_iter().flatten().flatten().collect();
-    assert_eq!(numbers.len(), 5 * 55);
-    assert_eq!(numbers.into_iter().collect::<BTreeSet<_>>(), (0..5 * 55).collect());
+    assert_eq!(numbers.len(), 5 * 65);
+    assert_eq!(numbers.into_iter().collect::<BTreeSet<_>>(), (1..=5 * 65).collect());
 }
 
 /// Each update is made of the value before it, also by tasks of one client.

@@ -8,7 +8,7 @@ use zlock::Client;
 use zlock::job::{Clock, Interval, RecurringJob, Tick};
 use zlock::mem::MemServer;
 use zlock::observer::{JobOutcome, Observer};
-use zlock_testkit::limit;
+use zlock_testkit::{limit, limit_to};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -101,6 +101,32 @@ async fn skipped_ticks_and_the_period_of_the_schedule_are_reported() {
         for line in ["report skipped 3", "report done 7s", "report last 2025-11-24T21:00:00Z each 60s"] {
             assert!(seen.iter().any(|seen| seen == line), "{line}: {seen:?}");
         }
+    })
+    .await;
+}
+
+/// A run takes longer than the period. The machine that waited for its tick has missed none.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_another_machine_runs_is_not_skipped() {
+    limit_to(10 * MINUTE, async {
+        let server = MemServer::new();
+        let (one, two) = (machine(&server), machine(&server));
+        let (long, brief) = (MINUTE + MINUTE / 12, MINUTE / 12);
+        let every = |job: RecurringJob| async move {
+            let (first, job) = (minute(1), job.with_metric_name("report").attempts(3));
+            let looping = job.every(Interval::new(MINUTE).unwrap(), async |_, tick| {
+                tokio::time::sleep(if tick == first { long } else { brief }).await;
+                Ok::<_, &str>(())
+            });
+            assert!(timeout(4 * MINUTE, looping).await.is_err());
+        };
+        // The record is there, so that no loop begins with what was missed before.
+        assert!(one.1.run(minute(0), async |_| Ok::<_, &str>(())).await.is_ok());
+        tokio::join!(every(one.1), every(two.1));
+        let seen = [one.2.take(), two.2.take()].concat();
+        let (done, skipped): (Vec<_>, Vec<_>) =
+            seen.iter().filter(|line| !line.contains("last")).partition(|line| line.contains("done"));
+        assert!(done.len() >= 3 && skipped.is_empty(), "{seen:?}");
     })
     .await;
 }

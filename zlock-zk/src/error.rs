@@ -29,6 +29,13 @@ pub(crate) enum Failure {
     TooManyWatches { more: usize, watched: usize, limit: usize },
 }
 
+impl Failure {
+    /// Returns `true` if no connection has room for a watch.
+    pub(crate) fn is_without_a_watch(&self) -> bool {
+        matches!(self, Failure::NotWatching(_) | Failure::TooManyWatches { .. })
+    }
+}
+
 impl kit::Failure for Failure {
     fn classify(&self) -> FailureClass {
         let (kind, ambiguous, retryable) = match self {

@@ -68,7 +68,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     }
 }
 
-/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one. While the session lives,
+/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one that shares no node. While the session lives,
 /// a write without an answer is repeated. Unless that succeeds, the background removes the node.
 pub(crate) async fn release_with_write(
     hold: &Arc<Hold>,
@@ -81,7 +81,9 @@ pub(crate) async fn release_with_write(
     hold.check("release")?;
     let Target::Node(node) = hold.target() else { return Ok(()) };
     let guard = GuardNode::new(hold.path().clone(), node.name.clone(), hold.fencing_token());
-    let guard = if is_last { guard.and_delete(node) } else { guard };
+    // A node that is shared with waiters of this client stays: their turn follows.
+    let deletes = is_last && !hold.shares_node();
+    let guard = if deletes { guard.and_delete(node) } else { guard };
     let session = &hold.client().session;
     let (mut pauses, mut is_unsure) = (Pauses::default(), false);
     let refused = loop {
@@ -101,7 +103,7 @@ pub(crate) async fn release_with_write(
         let gone = Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path());
         return Err(gone.with_message(message));
     }
-    rest.done = true;
+    rest.done |= deletes;
     Ok(())
 }
 

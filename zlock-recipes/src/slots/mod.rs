@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use zlock_core::{Error, ErrorKind, LockPath, Result};
+use zlock_core::{Error, ErrorKind, LockPath, Phase, Result};
 
 use self::table::Table;
 use crate::client::Client;
@@ -107,7 +107,8 @@ impl Slots {
     /// Acquires the smallest free number, waiting for at most `time`. A zero duration makes a single attempt.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if no number is free by then, and those of [`acquire`](Self::acquire).
+    /// [`Busy`](ErrorKind::Busy) if no number is free by then, [`Timeout`](ErrorKind::Timeout) if it could not be taken in time, and
+    /// those of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -139,7 +140,8 @@ impl Slots {
         }
         timeout_at(deadline, self.take(guard)).await.unwrap_or_else(|_| {
             let message = "timed out while a free number was looked for";
-            Err(Error::new(ErrorKind::Unavailable, "acquire").with_path(&self.path).with_message(message))
+            let kind = ErrorKind::Timeout(Phase::Queueing);
+            Err(Error::new(kind, "acquire").with_path(&self.path).with_message(message))
         })
     }
 

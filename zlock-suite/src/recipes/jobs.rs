@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, Result};
+use zlock_recipes::Handoff;
 use zlock_recipes::job::{Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Tick};
 
 use crate::case::{LONG, MOMENT, lock};
@@ -335,6 +336,25 @@ pub async fn job_inside_its_own_lock_runs_once(case: &Case<'_>) {
         |one: &Ran, other: &Ran| *one == Outcome::Ran(Ok(())) && matches!(other, Outcome::Running(_));
     assert!(is_one(&one, &two) || is_one(&two, &one), "{one:?} {two:?}");
     guard.release().await.unwrap();
+}
+
+/// A job is inside a hold that waiters of the client share a node with. The end of the run is the end of the hold, and their turn
+/// follows.
+pub async fn run_that_ends_a_shared_hold_passes_the_turn_on(case: &Case<'_>) {
+    let a = case.process().await;
+    let (job, _) = job(case, &a, 1);
+    let mutex = a.client.mutex(job.path()).unwrap().with_handoff(Handoff::within(LONG));
+    let outer = mutex.acquire().await.unwrap();
+    let run = outer.scope(job.begin(minute(1))).await.unwrap().unwrap();
+    let waits = mutex.clone();
+    let waiter = tokio::spawn(async move { waits.acquire().await });
+    sleep(MOMENT).await;
+    outer.release().await.unwrap();
+    run.done().await.unwrap();
+    let next = timeout(LONG, waiter).await.expect("it waits for ever").unwrap().unwrap();
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    assert_eq!(job.last().await.unwrap().map(|run| run.state), Some(RunState::Done));
 }
 
 /// The record is text. Fields of later programs are kept, and other data is refused.

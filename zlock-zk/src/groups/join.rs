@@ -15,6 +15,8 @@ use crate::session::heartbeat::check;
 pub(super) struct Join<'a> {
     pub(super) data: &'a [u8],
     pub(super) replaces: bool,
+    /// Whether the last attempt has found another node than the one that kept its create out.
+    pub(super) is_repeated: bool,
 }
 
 impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
@@ -38,7 +40,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
             Err(Failure::Zk(Error::NodeExists)) => {}
             Err(failure) => return Err(failure),
         }
-        let Some(stat) = stat(operation, session).await? else { return Ok(Continue(())) };
+        let Some(stat) = stat(operation, session).await? else { return self.again() };
         let owner = stat.ephemeral_owner.cast_unsigned();
         if owner == session.id.get() {
             // The server may follow a leader that was replaced since. So a write has to confirm that the node exists.
@@ -55,12 +57,22 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
         }
         match self.replace(operation, session, stat.version).await? {
             Some(number) => registered(operation, session, number, sent),
-            None => Ok(Continue(())),
+            None => self.again(),
         }
     }
 }
 
 impl Join<'_> {
+    /// Tries again: at once, since the node may just have gone or been replaced, and later after a pause, since the servers may
+    /// disagree.
+    fn again(&mut self) -> Attempted<Joined> {
+        if std::mem::replace(&mut self.is_repeated, true) {
+            Err(Failure::ServersDisagree)
+        } else {
+            Ok(Continue(()))
+        }
+    }
+
     /// Replaces the node that has this version. Returns the number of the new one, or `None` if another has come in between.
     ///
     /// The new node's version differs, so that the client that owned the old one cannot take it for its own and delete it.

@@ -24,7 +24,7 @@ impl Groups for ZkBackend {
     async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
         let mut operation = self.operation("join", member);
         operation.budget.check_size(data)?;
-        repeat(&mut operation, &mut Join { data, replaces }).await
+        repeat(&mut operation, &mut Join { data, replaces, is_repeated: false }).await
     }
 
     async fn leave(&self, member: &LockPath) -> Result<()> {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -114,6 +115,7 @@ async fn write(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = own.mark();
     shared.names.retain(own);
     let id = live.next_to_check(&own.node_ids());
+    live.was_checked.store(true, Ordering::Relaxed);
     // The node that each server has, while the name of a node is not known.
     let path = id.as_ref().and_then(|id| path_of(id, &shared.names.get(id)?));
     if !check(&live.client, path.as_deref().unwrap_or("/")).await? {
@@ -144,6 +146,8 @@ async fn search(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
     let is_place = |id| shared.names.get(id).is_some_and(|name| NodeName::parse(name.as_str()).is_some());
     let is_found_by_writes = ids.len() <= 1 && ids.iter().all(is_place);
     if is_found_by_writes || !live.can_list() {
+        // A session that writes anyway needs no heartbeat that writes, and would never check its nodes.
+        let beat = if live.was_checked.swap(false, Ordering::Relaxed) { beat } else { Beat::Write };
         return ask(live, shared, beat).await;
     }
     let (pages, end) = pages(&ids, live.listed_up_to().as_ref());

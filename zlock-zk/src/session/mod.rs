@@ -59,6 +59,8 @@ pub(crate) struct Live {
     can_list: AtomicBool,
     /// The [`own_id`] that the last write of a heartbeat checked.
     checked: Mutex<Option<NodeId>>,
+    /// Whether a heartbeat has checked a node since the last search.
+    pub(crate) was_checked: AtomicBool,
     /// Locked before the session's own nodes and its deadline, which depend on each other.
     touches: Mutex<Touches>,
     changes: Mutex<Changes>,
@@ -87,6 +89,7 @@ impl Live {
             listed_up_to: Mutex::default(),
             can_list: AtomicBool::new(true),
             checked: Mutex::default(),
+            was_checked: AtomicBool::new(true),
             touches: Mutex::new(touches),
             changes,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, ErrorKind, Guard};
 use zlock_testkit::zk::{Observer, connect};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to, report};
@@ -217,4 +217,38 @@ async fn the_loss_of_one_of_thousands_of_nodes_is_noticed() {
         other.close().await.unwrap();
     };
     limit_to(LIMIT, body).await;
+}
+
+/// The server accepts no connection for the watches that the session's own one has no room for. The waits go on without.
+#[tokio::test]
+async fn waits_without_a_watch_get_their_turn() {
+    const WAITS: usize = 100;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let server = ZooKeeper::builder().config("maxClientCnxns=2").start().await;
+        let holder = connect(server.connect_string(), SESSION).await;
+        let client = connect(server.connect_string(), SESSION).await;
+        let path = |number: usize| format!("/without/{number:0>900}");
+        let held = take_all(&holder, WAITS, path).await;
+        let mut waiters = JoinSet::new();
+        for number in 0..WAITS {
+            let lock = client.mutex(path(number)).unwrap();
+            waiters.spawn(async move { lock.acquire().await.unwrap() });
+        }
+        sleep(Duration::from_secs(3)).await;
+        for guard in held {
+            guard.release().await.unwrap();
+        }
+        let mut granted = Vec::new();
+        let all = async {
+            while let Some(guard) = waiters.join_next().await {
+                granted.push(guard.unwrap());
+            }
+        };
+        let done = timeout(SESSION, all).await.is_ok();
+        assert!(done, "{} of {WAITS} waits got their free lock", granted.len());
+    })
+    .await;
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use zlock_core::{CoordinationBackend, Label, SessionState};
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{CoordinationBackend, Label, SessionState, WriteOutcome};
 use zlock_testkit::zk::{Linked, SESSION, backend, connected, create, linked, names, observer, path};
 use zlock_testkit::{
     Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, until, zk_op,
@@ -132,6 +132,38 @@ async fn a_deleted_node_is_reported_within_three_heartbeats() {
         }
         sleep(SESSION / 2).await;
         assert!(!kept.deletion.is_deleted());
+    })
+    .await;
+}
+
+/// A session that owns one node, and writes so often that no heartbeat has to, learns of the node's deletion all the same.
+#[tokio::test]
+async fn a_session_that_keeps_writing_learns_of_its_deleted_node() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let (lock, other) = (path("written"), path("others"));
+        let made = create(&l.backend, &lock, Label::Lock).await;
+        let mut version = None;
+        let writes = async {
+            loop {
+                let written = l.backend.values().unwrap().write_value(&other, version, b"data", None).await;
+                let WriteOutcome::Written(now) = written.unwrap() else {
+                    panic!("somebody else has written")
+                };
+                version = Some(now);
+                sleep(SESSION / 50).await;
+            }
+        };
+        let lost = async {
+            sleep(SESSION).await;
+            l.observer.delete(&format!("{lock}/{}", made.node.name), None).await.unwrap();
+            timeout(2 * SESSION, made.deletion.clone().deleted()).await.expect("it never learns");
+        };
+        tokio::select! {
+            () = lost => {}
+            () = writes => {}
+        }
     })
     .await;
 }

@@ -6,7 +6,9 @@ pub(crate) mod disagreement;
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
 
+use tokio::time::sleep;
 use zlock_core::kit::{Attempt, SessionKey};
 use zlock_core::{Existence, FencingToken, Head, Label, Node, NodeName, Queue, Watch, WatchEvent};
 use zookeeper_client::{Error, EventType, Stat};
@@ -19,6 +21,9 @@ use crate::session::{Freshness, Shared};
 use crate::watches::watchers::Watched;
 use crate::watches::watching::Watching;
 
+/// The time between two looks of a wait without a watch.
+const LOOK_LATER: Duration = Duration::from_secs(1);
+
 /// Arms a watch on a node if it is still as it was seen.
 pub(crate) struct WatchNode<'a> {
     pub(crate) seen: &'a Node,
@@ -29,7 +34,20 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Existence> {
         let shared = operation.shared;
-        match read_and_watch(operation, session, &self.seen.name).await? {
+        let read = match read_and_watch(operation, session, &self.seen.name).await {
+            Err(failure) if failure.is_without_a_watch() => {
+                let queue = operation.list(session, Freshness::Told).await?;
+                return Ok(Break(match queue.find(&self.seen.id) {
+                    None => Existence::Deleted,
+                    Some(node) if node.name == self.seen.name => {
+                        Existence::Watching(look_later(operation, session, &failure))
+                    }
+                    Some(node) => Existence::Changed(node.clone()),
+                }));
+            }
+            read => read?,
+        };
+        match read {
             Some((_, watching)) => {
                 let suspects = Suspects::new(shared, session, operation.budget.path(), [self.seen]);
                 Ok(Break(Existence::Watching(watch(
@@ -95,7 +113,14 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
         session: SessionKey,
     ) -> Attempted<(Queue, Watch)> {
         let shared = operation.shared;
-        Ok(match watch_names(operation, session).await? {
+        let names = match watch_names(operation, session).await {
+            Err(failure) if failure.is_without_a_watch() => {
+                let queue = operation.list(session, Freshness::Told).await?;
+                return Ok(Break((queue, look_later(operation, session, &failure))));
+            }
+            names => names?,
+        };
+        Ok(match names {
             Names::Listed(names, watching) => {
                 let queue = Queue::listed(names);
                 let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
@@ -224,6 +249,21 @@ fn watch_children(
     suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
     one_shot(shared, session, watching, suspects, |_| WatchEvent::Changed)
+}
+
+/// Fires after a while: for a wait that no connection has room for. Otherwise its own node, which may be the first by now, would keep
+/// the whole queue waiting.
+fn look_later(operation: &Operation<'_>, session: SessionKey, why: &Failure) -> Watch {
+    tracing::warn!(path = %operation.budget.path(), ?why, "a wait without a watch: the queue is looked at each second");
+    let ended = operation.shared.sessions.ended(session);
+    Watch::new(async move {
+        tokio::select! {
+            biased;
+            () = ended => {}
+            () = sleep(LOOK_LATER) => {}
+        }
+        WatchEvent::Changed
+    })
 }
 
 /// Fires with its event, or when its session ends here, which the client library would report much later.

@@ -66,6 +66,12 @@ impl Ending {
         self.session == session && self.asked <= at && at <= self.until
     }
 
+    /// Returns `true` if the session was over by this moment. On PostgreSQL, the client of a session at rest may learn that with its
+    /// next request only, which is later than a holder must.
+    fn ends(&self, session: u64, at: Ns) -> bool {
+        self.session == session && self.asked <= at
+    }
+
     /// For tables: a session that was ended by hand.
     #[cfg(test)]
     fn by_hand(session: u64, asked: Ns) -> Self {

@@ -44,7 +44,7 @@ pub(crate) fn signal(
             if state != "Lost" || *epoch == 0 || !told.insert(*session) {
                 continue;
             }
-            if let Some(ending) = endings.iter().find(|e| e.explains(*session, event.at)) {
+            if let Some(ending) = endings.iter().find(|e| e.ends(*session, event.at)) {
                 by_hand.push(event.at.saturating_sub(ending.done));
                 continue;
             }
@@ -201,6 +201,9 @@ mod tests {
         assert_eq!(bad(21 * S, &[], &[ending(7, 20 * S)]), 0);
         assert_eq!(bad(21 * S, &[], &[ending(8, 20 * S)]), 1);
         assert_eq!(bad(21 * S, &[], &[ending(7, 22 * S)]), 1);
+        // At rest, it is noticed later.
+        let late = Ending { until: 15 * S, ..ending(7, 10 * S) };
+        assert_eq!(bad(21 * S, &[], &[late]), 0);
     }
 
     #[test]

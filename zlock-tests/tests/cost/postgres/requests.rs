@@ -77,7 +77,8 @@ async fn an_uncontended_lock_is_two_statements_and_two_flushes() {
     limit(async {
         let server = start().await;
         let mut flushes = Vec::new();
-        for rounds in [0, ROUNDS] {
+        // The server flushes by itself, too, most of all at its start: so without rounds once before and once after.
+        for rounds in [0, ROUNDS, 0] {
             let start = server.flushes().await;
             let client = Client::new(quiet(&server).await);
             let mutex = client.mutex(PATH).unwrap();
@@ -96,8 +97,8 @@ async fn an_uncontended_lock_is_two_statements_and_two_flushes() {
             until("the connections end", async || server.sql(idle).await == "0\n").await;
             flushes.push(server.flushes().await - start);
         }
-        report(format!("{ROUNDS} acquisitions: {} flushes more", flushes[1] - flushes[0]));
-        let more = flushes[1].saturating_sub(flushes[0]);
+        let more = flushes[1].saturating_sub(flushes[0].min(flushes[2]));
+        report(format!("{ROUNDS} acquisitions: {more} flushes more, {flushes:?}"));
         assert!((2 * ROUNDS - 5..2 * ROUNDS + 20).contains(&more), "{flushes:?}");
     })
     .await;

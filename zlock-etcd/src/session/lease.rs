@@ -374,7 +374,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     let missing = shared.sessions.own().missing(mark, &present);
     let mut gone = Vec::new();
     for some in missing.chunks(MAX_READS) {
-        gone.extend(absent(shared, lease, &live, some).await?);
+        gone.extend(absent(shared, lease, &live, mark, some).await?);
     }
     report(shared, lease, mark, gone, true).await
 }
@@ -450,6 +450,7 @@ async fn absent(
     shared: &Shared,
     lease: SessionKey,
     live: &Live,
+    mark: u64,
     node_ids: &[NodeId],
 ) -> Result<Vec<NodeId>, Failure> {
     let (mut absent, mut sought) = (Vec::new(), Vec::new());
@@ -460,7 +461,7 @@ async fn absent(
             None => absent.push(node_id.clone()),
         }
     }
-    let search = Search { mark: 0, nodes: sought };
+    let search = Search { mark, nodes: sought };
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask).await?;

@@ -85,7 +85,7 @@ async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
             continue;
         }
         shared.heart.listen(session).await;
-        // Who waits at a barrier watches its rounds, and none of the other members.
+        // A process that waits at a barrier watches the barrier's rounds, but no other member's node.
         let is_member = shared.watches.has(Kind::Value) && !shared.sessions.own().is_empty();
         let polled = async {
             if is_member && next_sweep <= Instant::now() {

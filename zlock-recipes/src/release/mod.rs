@@ -68,8 +68,8 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     }
 }
 
-/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one that shares no node. While the session lives,
-/// a write without an answer is repeated. Unless that succeeds, the background removes the node.
+/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one that shares no node. While the
+/// session lives, a write without an answer is repeated. Unless that succeeds, the background removes the node.
 pub(crate) async fn release_with_write(
     hold: &Arc<Hold>,
     is_last: bool,

@@ -28,9 +28,8 @@ pub struct ValueView {
 /// A view of a value that follows its changes. Created by [`SharedValue::watch`].
 ///
 /// It shows the latest value and may skip earlier ones, but never goes back to one, unless the store does, as in a failover that loses
-/// commits. It survives reconnections, new sessions,
-/// and the deletion of the value by another program. Each change costs one read. On ZooKeeper, a read after an interruption
-/// has to bring the server up to date first.
+/// commits. It survives reconnections, new sessions, and the deletion of the value by another program. Each change costs one read. On
+/// ZooKeeper, a read after an interruption has to bring the server up to date first.
 ///
 /// # Examples
 /// ```

@@ -12,6 +12,15 @@ use zlock_testkit::{PostgresServer, have_postgres, limit, report};
 /// The longest session timeout that the database allows, for which nothing is granted after a failover.
 const QUIET: Duration = Duration::from_secs(3);
 
+/// Starts a server with the schema, and a replica of it.
+async fn pair() -> (PostgresServer, PostgresServer) {
+    let primary = PostgresServer::start().await;
+    drop(backend(&primary).await);
+    primary.sql(&format!("UPDATE zlock.setting SET longest_ttl = '{} s'", QUIET.as_secs())).await;
+    let replica = primary.replica().await;
+    (primary, replica)
+}
+
 fn both(primary: &PostgresServer, replica: &PostgresServer) -> PostgresOptions {
     PostgresOptions::new([primary, replica].map(|server| server.addr().to_string()))
         .with_user("zlock", None)
@@ -27,10 +36,7 @@ async fn a_promotion_that_loses_locks_gives_none_to_two() {
         return;
     }
     limit(async {
-        let primary = PostgresServer::start().await;
-        drop(backend(&primary).await);
-        primary.sql(&format!("UPDATE zlock.setting SET longest_ttl = '{} s'", QUIET.as_secs())).await;
-        let replica = primary.replica().await;
+        let (primary, replica) = pair().await;
         let (one, two) = (both(&primary, &replica), both(&primary, &replica));
         let one = Client::new(PostgresBackend::connect(one).await.unwrap());
         let two = Client::new(PostgresBackend::connect(two).await.unwrap());
@@ -87,10 +93,7 @@ async fn a_promotion_that_loses_a_member_gives_its_id_to_no_other_one_too_early(
         return;
     }
     limit(async {
-        let primary = PostgresServer::start().await;
-        drop(backend(&primary).await);
-        primary.sql(&format!("UPDATE zlock.setting SET longest_ttl = '{} s'", QUIET.as_secs())).await;
-        let replica = primary.replica().await;
+        let (primary, replica) = pair().await;
         let alone = PostgresOptions::new([primary.addr().to_string()])
             .with_user("zlock", None)
             .with_database("zlock")

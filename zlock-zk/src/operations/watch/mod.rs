@@ -254,7 +254,8 @@ fn watch_children(
 /// Fires after a while: for a wait that no connection has room for. Otherwise its own node, which may be the first by now, would keep
 /// the whole queue waiting.
 fn look_later(operation: &Operation<'_>, session: SessionKey, why: &Failure) -> Watch {
-    tracing::warn!(path = %operation.budget.path(), ?why, "a wait without a watch: the queue is looked at each second");
+    // Each second, for each such wait.
+    tracing::debug!(path = %operation.budget.path(), ?why, "a wait without a watch: the queue is looked at each second");
     let ended = operation.shared.sessions.ended(session);
     Watch::new(async move {
         tokio::select! {

@@ -13,7 +13,7 @@ use zlock_core::{
 };
 
 use crate::config::PostgresOptions;
-use crate::operations::create::create;
+use crate::operations::create::Create;
 use crate::operations::delete::{delete, hand_over};
 use crate::operations::operation::Operation;
 use crate::operations::read::{Children, ChildrenUpTo, Data};
@@ -98,7 +98,9 @@ impl CoordinationBackend for PostgresBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        create(self.operation("create", parent), label, node_id, data).await
+        let mut operation = self.operation("create", parent);
+        let mut create = Create::new(&operation, label, node_id, data)?;
+        repeat(&mut operation, &mut create).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {

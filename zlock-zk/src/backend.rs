@@ -13,7 +13,7 @@ use zlock_core::{
 };
 
 use crate::config::ZkOptions;
-use crate::operations::create::{Needs, Wanted, create};
+use crate::operations::create::{Create, Needs, Wanted};
 use crate::operations::delete::{delete, hand_over};
 use crate::operations::operation::Operation;
 use crate::operations::read::{Children, Data};
@@ -105,8 +105,10 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
+        let mut operation = self.operation("create", parent);
         let wanted = Wanted { label, node_id, data, needs: Needs::Queue };
-        create(self.operation("create", parent), wanted).await
+        let mut create = Create::new(&operation, wanted)?;
+        repeat(&mut operation, &mut create).await
     }
 
     async fn create_unlisted(
@@ -116,8 +118,10 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
+        let mut operation = self.operation("create", parent);
         let wanted = Wanted { label, node_id, data, needs: Needs::Number };
-        create(self.operation("create", parent), wanted).await
+        let mut create = Create::new(&operation, wanted)?;
+        repeat(&mut operation, &mut create).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {

@@ -8,8 +8,10 @@ use tokio::time::Instant;
 use super::failure::{Failure, Interrupted};
 use super::options::Options;
 use super::sessions::{SessionKey, Sessions};
+use crate::error::excerpt::Excerpt;
 use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind, Result};
+use crate::nodes::node_id::NodeId;
 use crate::nodes::path::LockPath;
 use crate::retry::Retry;
 use crate::session::SessionId;
@@ -255,6 +257,18 @@ impl<'a, T> Budget<'a, T> {
         }
         let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
         Err(self.error(ErrorKind::InvalidArgument).with_message(message))
+    }
+
+    /// Refuses a new node whose ID is not a UUID, and what [`check_size`](Self::check_size) refuses.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn check_node(&self, node_id: &NodeId, data: &[u8]) -> Result<()> {
+        if !node_id.is_uuid() {
+            let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
+            return Err(self.error(ErrorKind::InvalidArgument).with_message(why));
+        }
+        self.check_size(data)
     }
 
     /// Returns an error of the operation. It is ambiguous if [`ambiguous`](Self::ambiguous) is set.

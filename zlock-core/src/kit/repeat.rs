@@ -1,6 +1,6 @@
 //! The loop of attempts at one operation.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::ops::ControlFlow;
 
 use super::budget::Budget;
@@ -21,10 +21,16 @@ pub trait Attempt<O, F> {
         operation: &mut O,
         session: SessionKey,
     ) -> impl Future<Output = Result<ControlFlow<Self::Output>, F>> + Send;
+
+    /// Removes what the attempts have left, once the operation has failed. Does nothing by default.
+    fn clean_up(&mut self, operation: &mut O) -> impl Future<Output = ()> + Send {
+        let _ = operation;
+        ready(())
+    }
 }
 
 /// Makes attempts at an operation, each in the session that is connected then, until one has the result or the operation's
-/// [`Budget`] is used up.
+/// [`Budget`] is used up. [Cleans up](Attempt::clean_up) before it fails.
 ///
 /// # Errors
 /// Those of [`Budget::session`] and [`Budget::retry`].
@@ -41,14 +47,23 @@ where
     F: Failure,
     A: Attempt<O, F>,
 {
-    loop {
-        let session = operation.as_mut().session().await?;
+    let error = loop {
+        let session = match operation.as_mut().session().await {
+            Ok(session) => session,
+            Err(error) => break error,
+        };
         match attempt.attempt(operation, session).await {
             Ok(ControlFlow::Break(result)) => return Ok(result),
             Ok(ControlFlow::Continue(())) => {}
-            Err(failure) => operation.as_mut().retry(failure).await?,
+            Err(failure) => {
+                if let Err(error) = operation.as_mut().retry(failure).await {
+                    break error;
+                }
+            }
         }
-    }
+    };
+    attempt.clean_up(operation).await;
+    Err(error)
 }
 
 impl<T> AsMut<Self> for Budget<'_, T> {
@@ -70,8 +85,10 @@ mod tests {
     use crate::session::SessionId;
 
     /// Ends with the sessions of its attempts.
+    #[derive(Default)]
     struct Outcomes {
         sessions: Vec<u64>,
+        cleaned_up: bool,
         outcomes: Vec<Result<ControlFlow<()>, Interrupted>>,
     }
 
@@ -89,6 +106,10 @@ mod tests {
                 ControlFlow::Break(()) => Ok(ControlFlow::Break(std::mem::take(&mut self.sessions))),
             }
         }
+
+        async fn clean_up(&mut self, _: &mut Budget<'a, ()>) {
+            self.cleaned_up = true;
+        }
     }
 
     fn begin(sessions: &Sessions<()>, id: u64) -> SessionKey {
@@ -105,8 +126,9 @@ mod tests {
         let outcomes =
             vec![Ok(ControlFlow::Continue(())), Err(Interrupted::Disconnected), Ok(ControlFlow::Break(()))];
         let began = Instant::now();
-        let result = repeat(&mut budget, &mut Outcomes { sessions: vec![], outcomes }).await;
-        assert_eq!(result.unwrap(), [7, 7, 7]);
+        let mut attempts = Outcomes { outcomes, ..Outcomes::default() };
+        assert_eq!(repeat(&mut budget, &mut attempts).await.unwrap(), [7, 7, 7]);
+        assert!(!attempts.cleaned_up);
         assert!(began.elapsed() > Duration::ZERO, "the second one has failed");
     }
 
@@ -116,7 +138,7 @@ mod tests {
         let first = begin(&sessions, 7);
         sessions.end(first);
         let options = Options::new(["one"]);
-        let mut attempts = Outcomes { sessions: vec![], outcomes: vec![] };
+        let mut attempts = Outcomes::default();
         // Neither does it wait for the next session.
         let mut budget = Budget::new(&sessions, &options, "delete", &path).of_node(Some(first.id));
         let error = repeat(&mut budget, &mut attempts).await.unwrap_err();
@@ -126,5 +148,17 @@ mod tests {
         attempts.outcomes.push(Ok(ControlFlow::Break(())));
         let mut budget = Budget::new(&sessions, &options, "delete", &path).of_node(Some(second.id));
         assert_eq!(repeat(&mut budget, &mut attempts).await.unwrap(), [8]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_that_fails_cleans_up() {
+        let (sessions, path) = (Sessions::new("refused"), LockPath::new("/app").unwrap());
+        begin(&sessions, 7);
+        let options = Options::new(["one"]);
+        let outcomes = vec![Ok(ControlFlow::Continue(())), Err(Interrupted::Closed)];
+        let mut attempts = Outcomes { outcomes, ..Outcomes::default() };
+        let error = repeat(&mut Budget::new(&sessions, &options, "read", &path), &mut attempts).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Closed);
+        assert!(attempts.cleaned_up);
     }
 }

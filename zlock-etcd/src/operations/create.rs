@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey, repeat};
-use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, NodeId, Result};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Created, DeletionNotice, Label, NodeId, Result};
 
 use crate::connection::connect::By;
 use crate::error::Failure;
@@ -21,44 +21,11 @@ use crate::session::lease::prove;
 use crate::session::renewal::Renewal;
 use crate::session::{Live, Shared, lease_id};
 
-/// Creates the node with this ID, or finds it if an earlier attempt created it.
-pub(crate) async fn create(
-    mut operation: Operation<'_>,
-    label: Label,
-    node_id: &NodeId,
-    data: &[u8],
-) -> Result<Created> {
-    if !node_id.is_uuid() {
-        let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
-        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
-    }
-    operation.budget.check_size(data)?;
-    if label == Label::Candidate {
-        check_value(&operation, data)?;
-    }
-    let value = value::of(node_id, label, data);
-    let mut create = Create { wanted: Wanted { node_id, label, value: &value }, lost_in: None, taken: None };
-    let created = repeat(&mut operation, &mut create).await;
-    if let Some((_, live)) = create.taken
-        && created.is_err()
-        && !operation.budget.ambiguous
-    {
-        live.names().free(node_id, None);
-    }
-    created
-}
-
-/// The node to create.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
+/// The creation of a node, or finding it if an earlier attempt created it.
+pub(crate) struct Create<'a> {
     node_id: &'a NodeId,
     label: Label,
-    value: &'a [u8],
-}
-
-/// The creation of a node.
-struct Create<'a> {
-    wanted: Wanted<'a>,
+    value: Vec<u8>,
     /// The session in which a create of unknown outcome was sent.
     lost_in: Option<SessionKey>,
     taken: Taken,
@@ -76,11 +43,11 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
             // session began.
             (self.lost_in, operation.budget.ambiguous) = (None, false);
         }
-        let live = live(operation.shared, lease, self.wanted.node_id, &mut self.taken)?;
+        let live = live(operation.shared, lease, self.node_id, &mut self.taken)?;
         let attempted = if self.lost_in.is_some() {
-            recover(operation, lease, &live, self.wanted).await
+            self.recover(operation, lease, &live).await
         } else {
-            append(operation, lease, &live, self.wanted).await
+            self.append(operation, lease, &live).await
         };
         match attempted {
             Ok(Some(created)) => return Ok(Break(created)),
@@ -90,6 +57,109 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
         }
         self.lost_in = operation.budget.ambiguous.then_some(lease);
         attempted.map(|_| Continue(()))
+    }
+
+    /// Frees the name of a node that was not created and never will be.
+    async fn clean_up(&mut self, operation: &mut Operation<'o>) {
+        if let Some((_, live)) = &self.taken
+            && !operation.budget.ambiguous
+        {
+            live.names().free(self.node_id, None);
+        }
+    }
+}
+
+impl<'a> Create<'a> {
+    pub(crate) fn new(
+        operation: &Operation<'_>,
+        label: Label,
+        node_id: &'a NodeId,
+        data: &[u8],
+    ) -> Result<Self> {
+        operation.budget.check_node(node_id, data)?;
+        if label == Label::Candidate {
+            check_value(operation, data)?;
+        }
+        let value = value::of(node_id, label, data);
+        Ok(Create { node_id, label, value, lost_in: None, taken: None })
+    }
+
+    /// One transaction: puts the key if it does not exist, and reads the queue. `None` if the fence was raised in between, or if
+    /// the name belongs to another client.
+    async fn append(
+        &self,
+        operation: &mut Operation<'_>,
+        lease: SessionKey,
+        live: &Live,
+    ) -> Result<Option<Created>, Failure> {
+        let Create { node_id, label, ref value, .. } = *self;
+        let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
+        // An exclusive lock waits for the node right before it: the newest key except that of this very transaction.
+        let is_exclusive = label.is_exclusive();
+        let listing = if is_exclusive { get_last_two(range) } else { get(range) };
+        let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
+        let carried = fence.known();
+        let put =
+            TxnOp::put(key.as_str(), value.as_slice(), Some(PutOptions::new().with_lease(lease_id(lease))));
+        let renewal = live.renewal();
+        let when = vec![was_created_at(&key, 0), fence.is(carried)];
+        let (then, or_else) = (vec![put, listing], vec![fence.get()]);
+        let write = Write::new(&operation.keys, &key, value.len(), when, then, or_else);
+        // The answers of a batch must not be late because one of them is long.
+        let answer = if is_exclusive {
+            operation.write(lease, write).await?
+        } else {
+            operation.write_alone(lease, write.request).await?
+        };
+        if answer.succeeded() {
+            // Until the caller knows the node.
+            operation.budget.ambiguous = true;
+            let own = own(operation, lease, live, node_id, renewal, &answer).await?;
+            let gets = answer.gets();
+            let listed =
+                gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
+            let listed = listed.unwrap_or_default();
+            if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
+                return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
+            }
+            // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
+            let read = Box::pin(operation.read(lease, operation.keys.range())).await;
+            let read = read?;
+            let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
+            return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
+        }
+        let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
+        if raised == carried {
+            // The fence is unchanged, so the key exists.
+            tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
+            live.names().take_another(node_id);
+        }
+        Ok(None)
+    }
+
+    /// Makes sure that no create of unknown outcome takes effect from now on, and finds out whether one has.
+    async fn recover(
+        &self,
+        operation: &mut Operation<'_>,
+        lease: SessionKey,
+        live: &Live,
+    ) -> Result<Option<Created>, Failure> {
+        let Create { node_id, label, .. } = *self;
+        let key = key(operation, lease, live, node_id);
+        let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
+        let renewal = live.renewal();
+        let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
+        let answer = operation.write_alone(lease, txn).await?;
+        fence.raised_by(&answer);
+        let gets = answer.gets();
+        let listed =
+            gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
+        let listed = listed.unwrap_or_default();
+        if find(operation, lease, node_id, &key, listed).is_none() {
+            return Ok(None);
+        }
+        let own = own(operation, lease, live, node_id, renewal, &answer).await?;
+        Ok(finish(operation, lease, live, (node_id, label), &key, listed, own))
     }
 }
 
@@ -114,80 +184,6 @@ fn live(
 fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &NodeId) -> String {
     let number = live.names().take(operation.keys.prefix(), node_id);
     operation.keys.of(PlaceName::new(lease.id, number))
-}
-
-/// One transaction: puts the key if it does not exist, and reads the queue. `None` if the fence was raised in between, or if
-/// the name belongs to another client.
-async fn append(
-    operation: &mut Operation<'_>,
-    lease: SessionKey,
-    live: &Live,
-    Wanted { node_id, label, value }: Wanted<'_>,
-) -> Result<Option<Created>, Failure> {
-    let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
-    // An exclusive lock waits for the node right before it: the newest key except that of this very transaction.
-    let is_exclusive = label.is_exclusive();
-    let listing = if is_exclusive { get_last_two(range) } else { get(range) };
-    let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
-    let carried = fence.known();
-    let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
-    let renewal = live.renewal();
-    let when = vec![was_created_at(&key, 0), fence.is(carried)];
-    let (then, or_else) = (vec![put, listing], vec![fence.get()]);
-    let write = Write::new(&operation.keys, &key, value.len(), when, then, or_else);
-    // The answers of a batch must not be late because one of them is long.
-    let answer = if is_exclusive {
-        operation.write(lease, write).await?
-    } else {
-        operation.write_alone(lease, write.request).await?
-    };
-    if answer.succeeded() {
-        // Until the caller knows the node.
-        operation.budget.ambiguous = true;
-        let own = own(operation, lease, live, node_id, renewal, &answer).await?;
-        let gets = answer.gets();
-        let listed =
-            gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
-        let listed = listed.unwrap_or_default();
-        if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
-            return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
-        }
-        // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
-        let read = Box::pin(operation.read(lease, operation.keys.range())).await;
-        let read = read?;
-        let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
-        return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
-    }
-    let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
-    if raised == carried {
-        // The fence is unchanged, so the key exists.
-        tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
-        live.names().take_another(node_id);
-    }
-    Ok(None)
-}
-
-/// Makes sure that no create of unknown outcome takes effect from now on, and finds out whether one has.
-async fn recover(
-    operation: &mut Operation<'_>,
-    lease: SessionKey,
-    live: &Live,
-    Wanted { node_id, label, .. }: Wanted<'_>,
-) -> Result<Option<Created>, Failure> {
-    let key = key(operation, lease, live, node_id);
-    let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
-    let renewal = live.renewal();
-    let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
-    let answer = operation.write_alone(lease, txn).await?;
-    fence.raised_by(&answer);
-    let gets = answer.gets();
-    let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
-    let listed = listed.unwrap_or_default();
-    if find(operation, lease, node_id, &key, listed).is_none() {
-        return Ok(None);
-    }
-    let own = own(operation, lease, live, node_id, renewal, &answer).await?;
-    Ok(finish(operation, lease, live, (node_id, label), &key, listed, own))
 }
 
 /// The minimum part of a lease's life that must be left for a create to rely on a keep-alive, as a divisor.

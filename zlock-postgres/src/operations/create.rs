@@ -5,8 +5,8 @@ use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey, repeat};
-use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, NodeId, Result};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Created, DeletionNotice, ErrorKind, Label, NodeId, Result};
 
 use super::{label, listing};
 use crate::connection::link::Params;
@@ -16,27 +16,8 @@ use crate::operations::operation::{Attempted, Operation};
 use crate::session::begin::beat;
 use crate::session::shared::session_id;
 
-/// Creates the node with this ID, or finds it if an earlier attempt created it.
-pub(crate) async fn create(
-    mut operation: Operation<'_>,
-    label: Label,
-    node_id: &NodeId,
-    data: &[u8],
-) -> Result<Created> {
-    let refuse = |why: String| operation.budget.error(ErrorKind::InvalidArgument).with_message(why);
-    if !node_id.is_uuid() {
-        return Err(refuse(format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()))));
-    }
-    if operation.shared.sessions.own().contains(node_id) {
-        let error = operation.budget.error(ErrorKind::Unexpected);
-        return Err(error.with_message("a node with this ID exists already"));
-    }
-    operation.budget.check_size(data)?;
-    repeat(&mut operation, &mut Create { node_id, label, data, lost_in: None }).await
-}
-
-/// The creation of a node. The server creates a node with the same ID once at most, so an attempt of unknown outcome is repeated.
-struct Create<'a> {
+/// The creation of a node, or finding it if an earlier attempt created it. The server creates a node with the same ID once at most, so an attempt of unknown outcome is repeated.
+pub(crate) struct Create<'a> {
     node_id: &'a NodeId,
     label: Label,
     data: &'a [u8],
@@ -58,7 +39,21 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
     }
 }
 
-impl Create<'_> {
+impl<'a> Create<'a> {
+    pub(crate) fn new(
+        operation: &Operation<'_>,
+        label: Label,
+        node_id: &'a NodeId,
+        data: &'a [u8],
+    ) -> Result<Self> {
+        operation.budget.check_node(node_id, data)?;
+        if operation.shared.sessions.own().contains(node_id) {
+            let error = operation.budget.error(ErrorKind::Unexpected);
+            return Err(error.with_message("a node with this ID exists already"));
+        }
+        Ok(Create { node_id, label, data, lost_in: None })
+    }
+
     async fn append(&self, operation: &mut Operation<'_>, session: SessionKey) -> Result<Created, Failure> {
         let (shared, until) = (operation.shared, operation.budget.deadline());
         let live = shared.live(session)?;

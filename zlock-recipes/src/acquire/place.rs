@@ -48,17 +48,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(crate) async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
-        let admitted = time_to_create(request).await?;
-        Place::create_admitted(request, listing, admitted).await
-    }
-
-    /// Creates the place without waiting to be admitted. From here on, the node may exist, even if this fails.
-    pub(crate) async fn create_admitted(
-        request: Request<'a>,
-        listing: Listing,
-        admitted: Admitted,
-    ) -> Result<Self> {
+    /// Creates the place, once [`time_to_create`] has admitted that. The node may exist even if this fails.
+    pub(crate) async fn create(admitted: Admitted, request: Request<'a>, listing: Listing) -> Result<Self> {
         let Request { client, path, label, data, .. } = request;
         let node_id = client.node_ids.next();
         // Armed before the create is sent, so that no exit from here on leaves a node behind.

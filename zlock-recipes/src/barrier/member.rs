@@ -122,7 +122,7 @@ struct Member<'a> {
 impl<'a> Member<'a> {
     async fn arrive(meeting: &'a Meeting, Ready { watch, value, admitted }: Ready) -> Result<Self> {
         let request = meeting.request(None);
-        let mut place = Place::create_admitted(request, Listing::Always, admitted).await?;
+        let mut place = Place::create(admitted, request, Listing::Always).await?;
         let queue = match place.first_event() {
             Some(Event::Listed(queue)) => queue,
             _ => Queue::linear([place.node().clone()].into()),

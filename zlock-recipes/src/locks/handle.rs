@@ -24,7 +24,17 @@ use crate::report::{self, Wait};
 use crate::value::Counter;
 
 /// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
-type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+pub(crate) type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Returns the acquisition that [`LockHandle::enter`] waits for, with a time limit.
+pub(crate) fn within<'a>(
+    time: Duration,
+) -> impl FnOnce(Request<'a>, Option<Handoff>) -> Acquiring<'a, Guard> {
+    move |request, handoff| match handoff {
+        None => Box::pin(acquire_within(request, time)),
+        Some(handoff) => Box::pin(handoff::acquire_within(request, handoff, time)),
+    }
+}
 
 /// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
 /// [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are aliases of it.
@@ -143,14 +153,13 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<K::Guard> {
-        if let Some(guard) = self.reenter() {
-            return guard.map(K::guard);
-        }
-        let acquisition: Acquiring<'_, _> = match self.handoff {
-            None => Box::pin(acquire(self.request())),
-            Some(handoff) => Box::pin(handoff::acquire(self.request(), handoff)),
+        let acquisition = |request, handoff| -> Acquiring<'_, Guard> {
+            match handoff {
+                None => Box::pin(acquire(request)),
+                Some(handoff) => Box::pin(handoff::acquire(request, handoff)),
+            }
         };
-        self.granted(acquisition, |_| true).await.map(K::guard)
+        self.enter(acquisition, |_| true).await.map(K::guard)
     }
 
     /// Acquires the lock, waiting for at most `time`, which covers connecting, retries and the wait for its turn.
@@ -188,14 +197,7 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
-        if let Some(guard) = self.reenter() {
-            return guard.map(K::guard);
-        }
-        let acquisition: Acquiring<'_, _> = match self.handoff {
-            None => Box::pin(acquire_within(self.request(), time)),
-            Some(handoff) => Box::pin(handoff::acquire_within(self.request(), handoff, time)),
-        };
-        self.granted(acquisition, |_| true).await.map(K::guard)
+        self.enter(within(time), |_| true).await.map(K::guard)
     }
 
     /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is ahead in
@@ -226,14 +228,13 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<K::Guard>> {
-        if let Some(guard) = self.reenter() {
-            return guard.map(|guard| Some(K::guard(guard)));
-        }
-        let acquisition: Acquiring<'_, _> = match self.handoff {
-            None => Box::pin(try_acquire(self.request())),
-            Some(handoff) => Box::pin(handoff::try_acquire(self.request(), handoff)),
+        let acquisition = |request, handoff| -> Acquiring<'_, Option<Guard>> {
+            match handoff {
+                None => Box::pin(try_acquire(request)),
+                Some(handoff) => Box::pin(handoff::try_acquire(request, handoff)),
+            }
         };
-        Ok(self.granted(acquisition, Option::is_some).await?.map(K::guard))
+        Ok(self.enter(acquisition, Option::is_some).await?.map(K::guard))
     }
 
     /// Acquires the lock, runs the future inside the lock's scope, and releases the lock. If the lock is lost, the
@@ -410,13 +411,16 @@ impl<K: Kind> LockHandle<K> {
         self
     }
 
-    fn reenter(&self) -> Option<Result<Guard>> {
-        let entered = Scope::reenter(self.client.inner(), &self.path, self.kind.label())?;
-        Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
-    }
-
-    /// Waits for the grant of an acquisition, unless the client is shut down, and reports how it ended.
-    async fn granted<T>(&self, acquisition: Acquiring<'_, T>, is_granted: fn(&T) -> bool) -> Result<T> {
+    /// Enters the lock again, or waits for the end of an acquisition, unless the client is shut down. Reports how it ended.
+    pub(crate) async fn enter<'a, T: From<Guard>>(
+        &'a self,
+        acquisition: impl FnOnce(Request<'a>, Option<Handoff>) -> Acquiring<'a, T>,
+        is_granted: fn(&T) -> bool,
+    ) -> Result<T> {
+        if let Some(entered) = Scope::reenter(self.client.inner(), &self.path, self.kind.label()) {
+            return entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)).map(T::from);
+        }
+        let acquisition = acquisition(self.request(), self.handoff);
         let (wait, span, shutdown) = (self.wait(), self.span(), &self.client.inner().shutdown);
         let result = {
             let mut acquisition = pin!(acquisition.instrument(span));

@@ -11,7 +11,7 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 use crate::client::Client;
 use crate::guard::Guard;
 use crate::guard::context::LockContext;
-use crate::locks::handle::LockHandle;
+use crate::locks::handle::{LockHandle, within};
 use crate::locks::kind::sealed::Sealed;
 use crate::locks::semaphore::permits;
 use crate::place::cohort::Handoff;
@@ -365,7 +365,7 @@ impl LockTemplate {
         lock.set_metric_name(Some(self.metric_name.clone()));
         let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
-        let mut acquire = pin!(lock.acquire_timeout(whole));
+        let mut acquire = pin!(lock.enter(within(whole), |_| true));
         let mut attempt = 1;
         let acquired = loop {
             if attempt == self.attempts || self.wait.is_zero() {

@@ -3,7 +3,6 @@
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
@@ -101,8 +100,8 @@ impl<'a> Operation<'a> {
                 }
                 shared.sessions.connected(session, until).await?;
             };
-            let mut under_way = UnderWay { shared, session, leaves, call: Some(call) };
-            let answer = poll_fn(|cx| under_way.poll(cx));
+            let under_way = UnderWay { shared, session, leaves, call };
+            let answer = poll_fn(|cx| under_way.call.poll(cx));
             let answer = shared.sessions.run_until_ended(session, until, answer).await?;
             answer.map_err(|error| shared.to_failure(session, error))
         };
@@ -157,32 +156,18 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// A request without an answer. If it leaves a watch, it goes on when this is dropped, until it is answered or the session is
-/// over.
+/// A request in flight. If it leaves a watch, it goes on when this is dropped, until it is answered or the session is over.
 struct UnderWay<'a, T: Send + 'static> {
     shared: &'a Shared,
     session: SessionKey,
     leaves: Leaves,
-    /// `None` once it is answered.
-    call: Option<Call<T>>,
-}
-
-impl<T: Send + 'static> UnderWay<'_, T> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
-        let polled = self.call.as_ref().map_or(Poll::Pending, |call| call.poll(cx));
-        if polled.is_ready() {
-            self.call = None;
-        }
-        polled
-    }
+    call: Call<T>,
 }
 
 impl<T: Send + 'static> Drop for UnderWay<'_, T> {
     fn drop(&mut self) {
-        if self.leaves == Leaves::Watch
-            && let Some(call) = self.call.take()
-        {
-            let ended = self.shared.sessions.ended(self.session);
+        if self.leaves == Leaves::Watch && !self.call.is_done() {
+            let (call, ended) = (self.call.clone(), self.shared.sessions.ended(self.session));
             self.shared.runtime.spawn(async move {
                 tokio::select! {
                     biased;

@@ -11,6 +11,12 @@ type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// but does not poll would keep a session alive at the server that is already over here.
 pub(crate) struct Call<T>(Arc<Slot<T>>);
 
+impl<T> Clone for Call<T> {
+    fn clone(&self) -> Self {
+        Call(self.0.clone())
+    }
+}
+
 /// Empty once the request is answered or cancelled.
 struct Slot<T>(Mutex<Option<Answer<T>>>);
 
@@ -21,6 +27,11 @@ impl<T> Slot<T> {
 }
 
 impl<T> Call<T> {
+    /// Returns `true` if the call was answered or cancelled.
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
     /// Resolves with the answer, or never if the call was cancelled.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<T> {
         let mut slot = self.0.lock();

@@ -7,10 +7,9 @@ use std::mem::replace;
 use std::ops::ControlFlow::{Break, Continue};
 
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, Failure as _, SessionKey, repeat};
+use zlock_core::kit::{Attempt, Failure as _, SessionKey};
 use zlock_core::{
-    Created, CreatedQueue, ErrorKind, Excerpt, FencingToken, Label, Node, NodeId, NodeName, Predecessor,
-    Queue, Result, Sequence,
+    Created, CreatedQueue, FencingToken, Label, Node, NodeId, NodeName, Predecessor, Queue, Result, Sequence,
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
@@ -42,8 +41,8 @@ pub(crate) enum Needs {
     Number,
 }
 
-/// The creation of a node.
-struct Create<'a> {
+/// The creation of a node, or finding it if an earlier attempt created it.
+pub(crate) struct Create<'a> {
     wanted: Wanted<'a>,
     next: Next,
 }
@@ -71,28 +70,6 @@ enum Listing {
     Unlisted,
     /// By the number, which may prove that its node is alone.
     Trusted(Trusted),
-}
-
-/// Creates the node with this ID, or finds it if an earlier attempt created it.
-pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> Result<Created> {
-    if !wanted.node_id.is_uuid() {
-        let why = format!("the node ID {} is not a UUID", Excerpt::of(wanted.node_id.as_str()));
-        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
-    }
-    operation.budget.check_size(wanted.data)?;
-    let mut create = Create { wanted, next: Next::First };
-    let created = repeat(&mut operation, &mut create).await;
-    if let (Err(_), Next::Recovers { session, made: Some(name) }) = (&created, create.next) {
-        undo_create(&mut operation, session, &name).await;
-    }
-    created
-}
-
-/// Deletes a node whose creator could not list the queue: only this client knows its name.
-async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, name: &NodeName) {
-    if let Err(failure) = by_name(operation, session, name).await {
-        tracing::debug!(%name, ?failure, "the node could not be deleted");
-    }
 }
 
 /// An own node, with what the request showed of the queue, if anything, and the pin that was sent with its create.
@@ -181,9 +158,23 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
             finished => finished.map(Break),
         }
     }
+
+    /// Deletes a node whose creator could not list the queue: only this client knows its name.
+    async fn clean_up(&mut self, operation: &mut Operation<'o>) {
+        if let Next::Recovers { session, made: Some(name) } = &self.next
+            && let Err(failure) = by_name(operation, *session, name).await
+        {
+            tracing::debug!(%name, ?failure, "the node could not be deleted");
+        }
+    }
 }
 
-impl Create<'_> {
+impl<'a> Create<'a> {
+    pub(crate) fn new(operation: &Operation<'_>, wanted: Wanted<'a>) -> Result<Self> {
+        operation.budget.check_node(wanted.node_id, wanted.data)?;
+        Ok(Create { wanted, next: Next::First })
+    }
+
     /// Looks for the node of an earlier attempt in this session, if there may be one.
     async fn found(
         &mut self,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, Result};
 use zlock_recipes::Handoff;
@@ -479,6 +480,32 @@ pub async fn loop_ends_with_its_client(case: &Case<'_>) {
         assert_eq!(ended.unwrap_err().kind(), kind);
         assert!(began.elapsed() < MINUTE / 2, "{:?}", began.elapsed());
     }
+}
+
+/// The lock of a run is lost in an outage. A shutdown during the outage does not wait for the run.
+pub async fn lost_run_does_not_hold_up_a_shutdown(case: &Case<'_>) {
+    let a = case.process().await;
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(ran(&job, 1, &Runs::default()).await, Outcome::Ran(Ok(())));
+    clock.set(minute(2));
+    let (begun, begins) = oneshot::channel();
+    let mut begun = Some(begun);
+    let looping = tokio::spawn(async move {
+        let work = |context: JobContext, _| {
+            if let Some(begun) = begun.take() {
+                begun.send(context).unwrap();
+            }
+            pending::<std::result::Result<(), Infallible>>()
+        };
+        job.every(Interval::new(MINUTE).unwrap(), work).await
+    });
+    let run = begins.await.unwrap();
+    case.links().freeze(&a.connection).await;
+    run.lost().await;
+    let outcome = timeout(LONG, a.client.shutdown(3 * LONG)).await.expect("the shutdown waits").unwrap();
+    assert_eq!(outcome.still_held, 0);
+    assert_eq!(looping.await.unwrap().unwrap_err().kind(), ErrorKind::ShuttingDown);
+    case.links().heal(&a.connection).await;
 }
 
 /// The loop moves from one process to another and back. No tick is run twice.

@@ -17,12 +17,13 @@ fn main() -> io::Result<()> {
     ];
     let mut recipes = Groups::new();
     for (file, text) in files("src/recipes")? {
-        for case in cases(&text) {
+        for case in cases(&text)? {
             // What a case is generic over says what it runs on.
             let lists: &[&str] = match case.bound {
                 None => &["recipe"],
                 Some("M: Tasks") => &["mutual"],
-                Some(_) => &["mutual", "thread"],
+                Some("M: Mutual") => &["mutual", "thread"],
+                Some(bound) => return Err(unknown(&format!("{} is generic over {bound}", case.name))),
             };
             for list in lists {
                 recipes.entry(((*list).to_owned(), file.clone())).or_default().push(case.name.to_owned());
@@ -38,7 +39,7 @@ fn main() -> io::Result<()> {
 fn of_a_contract(folder: &str) -> io::Result<Groups> {
     let mut groups = Groups::new();
     for (file, text) in files(&format!("src/{folder}"))? {
-        for case in cases(&text) {
+        for case in cases(&text)? {
             let group = case.module.unwrap_or("contract").to_owned();
             groups.entry((group, file.clone())).or_default().push(case.name.to_owned());
         }
@@ -69,16 +70,15 @@ struct Case<'a> {
     bound: Option<&'a str>,
 }
 
-fn cases(text: &str) -> Vec<Case<'_>> {
+fn cases(text: &str) -> io::Result<Vec<Case<'_>>> {
     let (mut cases, mut module) = (Vec::new(), None);
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("pub mod ") {
             module = name.strip_suffix(" {");
         } else if line == "}" {
             module = None;
-        } else if let Some(signature) = line.trim_start().strip_prefix("pub async fn ")
-            && let Some((head, _)) = signature.split_once('(')
-        {
+        } else if let Some(signature) = line.trim_start().strip_prefix("pub async fn ") {
+            let (head, _) = signature.split_once('(').ok_or_else(|| unknown(signature))?;
             let (name, bound) = match head.split_once('<') {
                 Some((name, bound)) => (name, bound.strip_suffix('>')),
                 None => (head, None),
@@ -86,7 +86,12 @@ fn cases(text: &str) -> Vec<Case<'_>> {
             cases.push(Case { module, name, bound });
         }
     }
-    cases
+    Ok(cases)
+}
+
+/// A case that would silently not be run.
+fn unknown(what: &str) -> io::Error {
+    io::Error::other(format!("a case that this script does not understand: {what}"))
 }
 
 /// Returns macros that make a module of tests of each group.

@@ -211,7 +211,7 @@ async fn systemd() {
         // Five machines whose clocks differ, after the random delay. Two of them fail.
         machine.install(
             "backup",
-            "echo attempt $ZLOCK_ATTEMPT at $ZLOCK_TICK >> backups; [ $ZLOCK_ATTEMPT = 3 ]",
+            "echo \"$*\" ${ZLOCK_TOKEN:?} $ZLOCK_ATTEMPT $ZLOCK_TICK >> backups; [ $ZLOCK_ATTEMPT = 3 ]",
         );
         for (delay, expected) in
             [("03:04:59", 1), ("03:00:00", 1), ("03:02:30", 0), ("02:59:57", 0), ("11:59:00", 0)]
@@ -219,8 +219,11 @@ async fn systemd() {
             let (code, output) = machine.at(delay, &start).await;
             assert_eq!(code, expected, "{delay}: {output}");
         }
-        let backups = (1..=3).map(|n| format!("attempt {n} at 2025-11-24T00:00:00Z\n")).collect::<String>();
-        assert_eq!(machine.run("cat backups").await, (0, backups));
+        let (code, backups) = machine.run("cat backups").await;
+        let runs: Vec<Vec<_>> = backups.lines().map(|line| line.split(' ').collect()).collect();
+        let expected = ["1", "2", "3"].map(|attempt| ("--full", attempt, "2025-11-24T00:00:00Z"));
+        assert_eq!((code, runs.iter().map(|run| (run[0], run[2], run[3])).collect()), (0, expected.to_vec()));
+        assert!(runs.iter().all(|run| run[1].parse::<u64>().is_ok()), "{backups}");
         // What `KillMode=mixed` sends reaches the command.
         machine.install("backup", "trap 'echo tidy; exit 0' TERM; touch begun; while :; do sleep 0.01; done");
         let mut service = machine.sh(&format!("exec {}", start.replace("jobs/backup", "jobs/other")));

@@ -272,8 +272,10 @@ async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it
     }
     // The alarm is created before the check, and the pipe or socket on which the new process reports an error after it.
     let (alarm, process) = ("timerfd_create", "pipe2,socketpair");
-    let (at_the_alarm, at_the_start) =
-        ("lost before the command was started", "the lock was lost before the command was started");
+    let (at_the_alarm, at_the_start) = (
+        "/lost/start: lost before the command was started",
+        "the lock was lost before the command was started",
+    );
     let spots = [
         ("run", alarm, at_the_alarm),
         ("run", process, at_the_start),

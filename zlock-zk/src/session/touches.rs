@@ -184,6 +184,8 @@ mod tests {
         assert_eq!(margin(1000, 0, &[(500, 510), (1500, 1510), (2600, 2610)]), 8500 * MS);
         // The answer may have arrived long ago without being read, or just now.
         assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010), (3500, 9990)]), 9500 * MS);
+        // A request that waited at the server, and one that was sent before its answer.
+        assert_eq!(margin(1000, 0, &[(1000, 1010), (2500, 6990), (6980, 7000)]), 9000 * MS);
     }
 
     #[test]

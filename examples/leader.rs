@@ -3,6 +3,7 @@
 //! On a server, run it in several terminals with `--url`, and kill the process that leads: another one takes over.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,10 +31,11 @@ fn steps(work: &Work) -> Vec<(u32, FencingToken)> {
 async fn lead(number: u32, leader: LeaderContext, work: Work) -> zlock::Result<()> {
     println!("  candidate {number} leads in term {}", leader.term());
     leader.proclaim(format!("candidate {number}, at work")).await?;
+    let mut asked = pin!(leader.step_down_requested()); // once, because each call sends a request
     loop {
         tokio::select! {
             biased;
-            asked = leader.step_down_requested() => return asked,
+            asked = &mut asked => return asked,
             () = sleep(Duration::from_millis(5)) => {
                 leader.check()?;
                 work.lock().unwrap_or_else(PoisonError::into_inner).push((number, leader.term()));

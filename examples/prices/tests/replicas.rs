@@ -28,7 +28,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let server = PostgresServer::start().await;
-        let url = format!("{}?session_timeout=4s&create_schema=true", server.url());
+        let url = format!("{}?session_timeout=8s&create_schema=true", server.url());
         let client = zlock::connect(&url).await.unwrap();
         let sql = connect(&url).await;
         World { server, url, client, sql }
@@ -251,7 +251,7 @@ async fn the_price_of_a_former_leader_is_refused() {
             write(&mut sql, fence, ADD_PRICE, &[&price, &term, &"a leader"]).await
         };
         let proxy = FaultProxy::start(world.server.addr()).await;
-        let cut_off = format!("{}?session_timeout=4s", world.server.url_at(proxy.addr()));
+        let cut_off = format!("{}?session_timeout=8s", world.server.url_at(proxy.addr()));
         let cut_off = zlock::connect(&cut_off).await.unwrap();
 
         let former = cut_off.election(LEADER).unwrap().campaign().await.unwrap();

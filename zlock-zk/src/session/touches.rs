@@ -186,6 +186,8 @@ mod tests {
         assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010), (3500, 9990)]), 9500 * MS);
         // A request that waited at the server, and one that was sent before its answer.
         assert_eq!(margin(1000, 0, &[(1000, 1010), (2500, 6990), (6980, 7000)]), 9000 * MS);
+        // What was answered only after this request was sent.
+        assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010), (9000, 10_500)]), 9500 * MS);
     }
 
     #[test]

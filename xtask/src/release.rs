@@ -130,8 +130,19 @@ pub(crate) fn release(args: &[String]) -> Result {
     run(command(&program, &["--version"]))?;
     deb()?;
     minimal_versions()?;
-    // The packages build by themselves, from what they contain.
-    run(cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]))
+    packages()
+}
+
+/// Builds each package from what it contains.
+///
+/// In a new folder: of a package that was built in the same folder before, cargo keeps the sources, even if the package has changed.
+fn packages() -> Result {
+    let folder = target().join(format!("publish-{}", std::process::id()));
+    let mut publish = cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]);
+    publish.env("CARGO_TARGET_DIR", &folder);
+    let published = run(publish);
+    fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    published
 }
 
 /// Builds the command without shared libraries, also those of the C library. Returns its path.

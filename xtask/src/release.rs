@@ -140,9 +140,8 @@ fn packages() -> Result {
     let folder = target().join(format!("publish-{}", std::process::id()));
     let mut publish = cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]);
     publish.env("CARGO_TARGET_DIR", &folder);
-    let published = run(publish);
-    fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    published
+    run(publish)?;
+    fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
 /// Builds the command without shared libraries, also those of the C library. Returns its path.

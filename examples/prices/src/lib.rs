@@ -1,9 +1,10 @@
 //! A service on PostgreSQL that follows the prices of a supplier. Any number of replicas may run.
 //!
 //! - One replica leads. It asks the supplier for the price again and again, and writes the answer into the table `prices`.
-//! - At each tick, one replica writes a report of all prices into the table `reports`.
+//! - At each tick, one replica writes a report of all prices into the table `reports`. If it dies, ticks are skipped until its session
+//!   has ended.
 //! - Both write with a fence: the database refuses what a replica writes after it has lost the leadership or the job's lock.
-//! - On SIGTERM, a replica stops leading at once, finishes its report and ends.
+//! - On SIGTERM, a replica stops leading, finishes its report and ends.
 //!
 //! Run it in several terminals, and end or kill one of them:
 //!
@@ -49,7 +50,7 @@ const TABLES: &str = "
 /// Adds a price. The term is there for people who look at the table: the fence needs no number.
 pub const ADD_PRICE: &str = "INSERT INTO prices (price, term, replica) VALUES ($1, $2, $3)";
 
-/// Adds a report, unless it is there: a replica may die between its commit and the note that the tick has run, and then the next
+/// Adds a report, unless it is there: a replica may fail between its commit and the note that the tick has run, and then the next
 /// attempt finds the report.
 const ADD_REPORT: &str = "
     INSERT INTO reports (tick, prices, replica) SELECT $1::text::timestamptz, count(*), $2 FROM prices
@@ -67,7 +68,12 @@ pub async fn serve(
     grace: Duration,
     stop: impl Future<Output = ()>,
 ) -> Result<Shutdown> {
-    create_tables(&database).await?;
+    let mut stop = pin!(stop);
+    tokio::select! {
+        biased;
+        () = &mut stop => return Ok(client.shutdown(grace).await?),
+        created = create_tables(&database) => created?,
+    }
     let mut loops = JoinSet::new();
     loops.spawn(follow_prices(client.clone(), database.clone(), name.clone()));
     loops.spawn(make_reports(client.clone(), database, name));
@@ -75,7 +81,7 @@ pub async fn serve(
     // loop left it would look healthy, and do half of its work.
     let first = tokio::select! {
         biased;
-        () = stop => None,
+        () = &mut stop => None,
         ended = loops.join_next() => ended,
     };
     // Asks the leader to step down, and waits for the report. What still holds a lock after the grace is cancelled.
@@ -114,25 +120,26 @@ async fn lead(leader: LeaderContext, database: &PostgresOptions, name: &str) -> 
     let mut sql = connect(database).await?;
     let mut asked_to_stop = pin!(leader.step_down_requested()); // once, because each call sends a request
     loop {
-        let price = ask_supplier().await;
-        write(&mut sql, &fence, ADD_PRICE, &[&price, &term, &name]).await?;
-        tokio::select! {
+        let price = tokio::select! {
             biased;
             asked = &mut asked_to_stop => return Ok(asked?),
-            () = sleep(ASK_EVERY) => {}
-        }
+            price = next_price() => price,
+        };
+        write(&mut sql, &fence, ADD_PRICE, &[&price, &term, &name]).await?;
     }
 }
 
-/// Stands in for a call over the network. It may take long, so no transaction of the database should be open meanwhile.
-async fn ask_supplier() -> i64 {
-    sleep(Duration::from_millis(5)).await;
+/// Waits, and asks the supplier. Stands in for a call over the network, which may take long: no transaction of the database should be
+/// open meanwhile.
+async fn next_price() -> i64 {
+    sleep(ASK_EVERY).await;
     fastrand::i64(1000..1100)
 }
 
 /// Makes the report of each tick that no other replica makes, until the client is shut down.
 async fn make_reports(client: Client, database: PostgresOptions, name: String) -> Result {
-    // Three attempts: if a replica dies during its report, another one makes it. So a report must be safe to repeat.
+    // Up to three attempts at a report that fails, until the next tick is due. So a report must be safe to repeat. If a replica dies,
+    // its lock lasts as long as its session. If ticks are further apart than that, another replica makes the report then.
     let job = client.recurring_job(REPORT)?.attempts(3);
     let report = async |run: JobContext, tick: Tick| {
         println!("{name} makes the report of {tick}, attempt {}", run.attempt());

@@ -4,12 +4,12 @@
 //! |---|---|---|
 //! | `ZLOCK_URL` | the database, for locks and tables; credentials and TLS are in the variables of [`zlock::Environment`] | |
 //! | `NAME` | the name of the replica | `process` and its number |
-//! | `GRACE` | how many seconds a shutdown waits for a report | 20 |
+//! | `GRACE` | how many seconds a shutdown waits for work under a lock | 20 |
 //!
 //! | exit code | meaning |
 //! |---|---|
 //! | 0 | SIGTERM or SIGINT: all work has ended within the grace |
-//! | 1 | SIGTERM or SIGINT: the report had not ended within the grace, and was cancelled |
+//! | 1 | SIGTERM or SIGINT: some work had not ended within the grace, and was cancelled |
 //! | 2 | the service could not start, or cannot go on: standard error says why |
 
 use std::process::ExitCode;
@@ -37,7 +37,8 @@ async fn run() -> Result<bool> {
     // The locks and the tables are in the same database, or else no fence could refuse a write.
     let environment = Environment::of_process()?;
     let database = PostgresOptions::from_url(environment.url()?)?.with_environment(&environment)?;
-    let client = Connect::from_env()?.connect().await?;
+    // Connects in the background, so that a signal during the start is not left waiting.
+    let client = Connect::from_env()?.connect_lazy()?;
     let outcome = serve(client, database, name, grace, stop).await?;
     println!("ended: {} locks still held, {:?}", outcome.still_held, outcome.close);
     Ok(outcome.still_held == 0)

@@ -22,7 +22,8 @@ pub trait Attempt<O, F> {
         session: SessionKey,
     ) -> impl Future<Output = Result<ControlFlow<Self::Output>, F>> + Send;
 
-    /// Removes what the attempts have left, once the operation has failed. Does nothing by default.
+    /// Removes what the attempts have left, once the operation has failed. Does nothing by default. Not called if the operation's
+    /// future is dropped: what must be removed even then is left to the caller.
     fn clean_up(&mut self, operation: &mut O) -> impl Future<Output = ()> + Send {
         let _ = operation;
         ready(())

@@ -16,7 +16,9 @@ use crate::operations::operation::{Attempted, Operation};
 use crate::session::begin::beat;
 use crate::session::shared::session_id;
 
-/// The creation of a node, or finding it if an earlier attempt created it. The server creates a node with the same ID once at most, so an attempt of unknown outcome is repeated.
+/// The creation of a node, or finding it if an earlier attempt created it.
+///
+/// The server creates a node with the same ID once at most, so an attempt of unknown outcome is repeated.
 pub(crate) struct Create<'a> {
     node_id: &'a NodeId,
     label: Label,

@@ -26,8 +26,8 @@ impl Client {
     /// acquisitions that are waiting for their turn; their nodes are removed. For holders,
     /// [`revocation_requested`](crate::LockContext::revocation_requested) completes at once, without a request to the store.
     /// Holders may enter their own locks again. The wait ends when the client's last guard is released or dropped, and no release
-    /// is in flight. While no server answers, the end of a job's run, which is recorded with its release, may take the backend's
-    /// operation timeout. A zero `grace` does not wait.
+    /// is in flight. While no server answers, the end of a job's run, which is recorded with its release, may take until the session
+    /// is over and for the backend's operation timeout after that. A zero `grace` does not wait.
     ///
     /// # Errors
     /// Those of [`close`](Self::close).

@@ -322,4 +322,22 @@ impl Counter {
     pub fn reserve(&self, n: u32) -> Result<Range<i64>> {
         self.driver.run("reserve", self.counter.reserve(n))
     }
+
+    /// Replaces the number by what `update` makes of it, as [`zlock::Counter::update`](crate::Counter::update) does.
+    ///
+    /// # Errors
+    /// Those of [`zlock::Counter::update`](crate::Counter::update).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// assert_eq!(client.counter("/app/limit")?.update(|_| Some(7))?, 7);
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update(&self, update: impl FnMut(i64) -> Option<i64>) -> Result<i64> {
+        self.driver.run("update", self.counter.update(update))
+    }
 }

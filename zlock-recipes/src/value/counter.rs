@@ -150,7 +150,7 @@ impl Counter {
     /// # }
     /// ```
     pub async fn add(&self, n: i64) -> Result<i64> {
-        self.change(n).await.map(|range| range.end)
+        self.added(n).await.map(|range| range.end)
     }
 
     /// Takes the next `n` numbers, which no other call returns: IDs that are unique as long as the counter only grows. The last
@@ -179,34 +179,77 @@ impl Counter {
     /// # }
     /// ```
     pub async fn reserve(&self, n: u32) -> Result<Range<i64>> {
-        let Range { start, end } = self.change(n.into()).await?;
+        let Range { start, end } = self.added(n.into()).await?;
         // The largest number of all cannot be in a range.
         Ok(start.saturating_add(1)..end.saturating_add(1))
     }
 
+    /// Replaces the number by what `update` makes of it, and returns the number that is there afterwards. `update` gets the current
+    /// number, 0 if there is none, and returns `None` to leave it unchanged. It is called again after each write of another client
+    /// that comes in between.
+    ///
+    /// # Errors
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if the new number does not fit into the counter's format, or if the value
+    ///   is not a number in that format. Nothing was written.
+    /// - Those of [`SharedValue::compare_and_set`].
+    ///
+    /// # Cancel safety
+    /// As for [`add`](Self::add).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let limit = client.counter("/app/limit")?;
+    /// assert_eq!(limit.update(|_| Some(7)).await?, 7);
+    /// assert_eq!(limit.update(|now| Some(now.max(5))).await?, 7);
+    /// // Only if it is 7, as a compare-and-set.
+    /// assert_eq!(limit.update(|now| (now == 7).then_some(8)).await?, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn update(&self, update: impl FnMut(i64) -> Option<i64>) -> Result<i64> {
+        let (before, after) = self.change("update", update).await?;
+        Ok(after.unwrap_or(before))
+    }
+
     /// Adds `n`, and returns the numbers before and after.
-    async fn change(&self, n: i64) -> Result<Range<i64>> {
-        let cached = *self.last();
+    async fn added(&self, n: i64) -> Result<Range<i64>> {
+        let (before, after) = self.change("add", |now| now.checked_add(n)).await?;
+        let overflow = || self.does_not_fit("add", format_args!("{before} plus {n}"));
+        after.map(|after| before..after).ok_or_else(overflow)
+    }
+
+    /// Replaces the number by what `change` makes of it. Returns the number before, and the one after if it was changed.
+    async fn change(
+        &self,
+        operation: &'static str,
+        mut change: impl FnMut(i64) -> Option<i64>,
+    ) -> Result<(i64, Option<i64>)> {
+        let cached = self.last_seen();
         let mut is_current = cached.is_none();
         let mut now = match cached {
             Some(known) => known,
             None => self.read().await?,
         };
         loop {
-            let sum = now.number.checked_add(n).and_then(|sum| Some((sum, self.format.write(sum)?)));
-            let Some((sum, data)) = sum else {
-                if is_current {
-                    return Err(self.overflow(now.number, n));
-                }
-                (now, is_current) = (self.read().await?, true);
-                continue;
-            };
-            match self.value.compare_and_set(now.version, data).await? {
-                CompareAndSet::Written(version) => {
-                    *self.last() = Some(Known { number: sum, version: Some(version) });
-                    return Ok(now.number..sum);
-                }
-                CompareAndSet::Conflict(other) => (now, is_current) = (self.saw(other)?, true),
+            let after = change(now.number);
+            match (after, after.and_then(|after| self.format.write(after))) {
+                (Some(after), Some(data)) => match self.value.compare_and_set(now.version, data).await? {
+                    CompareAndSet::Written(version) => {
+                        *self.last() = Some(Known { number: after, version: Some(version) });
+                        return Ok((now.number, Some(after)));
+                    }
+                    CompareAndSet::Conflict(other) => (now, is_current) = (self.saw(other)?, true),
+                },
+                // What was seen last may be out of date.
+                _ if !is_current => (now, is_current) = (self.read().await?, true),
+                (Some(after), None) => return Err(self.does_not_fit(operation, format_args!("{after}"))),
+                (None, _) => return Ok((now.number, None)),
             }
         }
     }
@@ -262,9 +305,9 @@ impl Counter {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn overflow(&self, number: i64, n: i64) -> Error {
-        let message = format!("{number} plus {n} does not fit in the format {:?}", self.format);
-        Error::new(ErrorKind::InvalidArgument, "add").with_path(self.path()).with_message(message)
+    fn does_not_fit(&self, operation: &'static str, what: fmt::Arguments<'_>) -> Error {
+        let message = format!("{what} does not fit in the format {:?}", self.format);
+        Error::new(ErrorKind::InvalidArgument, operation).with_path(self.path()).with_message(message)
     }
 }
 

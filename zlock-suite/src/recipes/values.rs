@@ -86,6 +86,24 @@ pub async fn overflow_is_an_error_and_changes_nothing(case: &Case<'_>) {
     }
 }
 
+/// An update is made of the current number, whatever this client has seen last.
+pub async fn number_is_updated_from_the_current_one(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = value(case, "counter");
+    let [a, b] =
+        [&a, &b].map(|process| process.client.counter(&path).unwrap().with_format(CounterFormat::Int));
+    assert_eq!(a.update(|now| (now == 1).then_some(2)).await.unwrap(), 0, "there is no number");
+    assert_eq!(a.update(|_| Some(7)).await.unwrap(), 7);
+    assert_eq!(b.add(1).await.unwrap(), 8);
+    // The first one has seen 7.
+    assert_eq!(a.update(|now| (now == 7).then_some(0)).await.unwrap(), 8, "nothing was written");
+    assert_eq!(b.add(1).await.unwrap(), 9);
+    assert_eq!(a.update(|now| Some(now + 1)).await.unwrap(), 10);
+    let error = b.update(|now| Some(now + i64::from(i32::MAX))).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::InvalidArgument, false), "{error}");
+    assert_eq!(b.get().await.unwrap(), 10);
+}
+
 /// No two calls get the same number, whether they reserve or add.
 pub async fn reserved_numbers_are_unique(case: &Case<'_>) {
     let processes: [Process; 5] = case.processes().await;

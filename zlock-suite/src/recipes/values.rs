@@ -98,7 +98,8 @@ pub async fn number_is_updated_from_the_current_one(case: &Case<'_>) {
     // The first one has seen 7.
     assert_eq!(a.update(|now| (now == 7).then_some(0)).await.unwrap(), 8, "nothing was written");
     assert_eq!(b.add(1).await.unwrap(), 9);
-    assert_eq!(a.update(|now| Some(now + 1)).await.unwrap(), 10);
+    // It has seen 8.
+    assert_eq!(a.update(|now| (now == 9).then_some(10)).await.unwrap(), 10, "the number was read again");
     let error = b.update(|now| Some(now + i64::from(i32::MAX))).await.unwrap_err();
     assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::InvalidArgument, false), "{error}");
     assert_eq!(b.get().await.unwrap(), 10);

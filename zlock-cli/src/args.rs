@@ -476,7 +476,7 @@ pub(crate) struct Top {
     #[arg(long)]
     pub(crate) once: bool,
     /// The time between two looks at the store.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive)]
     pub(crate) every: Duration,
     /// The path to search below. Defaults to the URL's path.
     #[arg(value_name = "PREFIX", value_parser = path)]
@@ -512,7 +512,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) yes: bool,
     /// How long each workload runs.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive)]
     pub(crate) time: Duration,
     /// The store.
     #[arg(value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
@@ -578,6 +578,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("expected at most 10000h".into());
     }
     Ok(Duration::from_millis(millis))
+}
+
+/// Like [`duration`], but not 0.
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("expected a time above 0".into()),
+        time => Ok(time),
+    }
 }
 
 #[cfg(test)]

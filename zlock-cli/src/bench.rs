@@ -39,8 +39,7 @@ pub(crate) async fn bench(args: Bench) -> Result<ExitCode, Failure> {
     if !args.yes {
         let time = args.time * u32::try_from(WORKLOADS.len()).unwrap_or(1);
         return Err(Failure::failed(format!(
-            "this puts the servers of {} under load for {time:?} and slows their other clients: add --yes to run it",
-            args.url
+            "this puts the store's servers under load for {time:?} and slows their other clients: add --yes to run it"
         )));
     }
     let (mut rows, mut values) = (Vec::new(), Vec::new());

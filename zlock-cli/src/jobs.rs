@@ -75,9 +75,10 @@ struct Job {
 }
 
 impl Job {
-    /// Returns `true` if the job has not succeeded for two periods. `None` if its period is not known.
+    /// Returns `true` if the job has not succeeded for two periods, or since its first run if it never has. `None` if its period is
+    /// not known.
     fn is_overdue(&self, now: SystemTime) -> Option<bool> {
-        let last = self.run.last_done.unwrap_or(self.run.tick);
+        let last = self.run.last_done.unwrap_or(self.run.first);
         let late = now.duration_since(last.time()).unwrap_or(Duration::ZERO);
         self.run.period.map(|period| late > period * 2)
     }

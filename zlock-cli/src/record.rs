@@ -1,7 +1,9 @@
 //! `zlock record`: a page that shows who held a lock and who waited for it, on a time line.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock::{Client, ErrorKind, NodeName, Participant};
 
 use crate::args::Record;
-use crate::exit::{Failure, say};
+use crate::exit::{self, Failure, say};
 use crate::output::{clean, now, utc, write};
 use crate::participant::line;
 use crate::store::Target;
@@ -31,7 +33,14 @@ pub(crate) async fn record(args: Record) -> Result<ExitCode, Failure> {
     let failed = |error| Failure::failed(format!("cannot catch signals: {error}"));
     let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
-    let store = Target::of(&args.store)?.connect().await?;
+    let page = Page::new(args.output)?;
+    let target = Target::of(&args.store)?;
+    let store = tokio::select! {
+        biased;
+        _ = interrupted.recv() => return Err(Failure::new(exit::by_signal(libc::SIGINT), "nothing was recorded")),
+        _ = terminated.recv() => return Err(Failure::new(exit::by_signal(libc::SIGTERM), "nothing was recorded")),
+        store = target.connect() => store?,
+    };
     let client = Client::new(store.backend.clone());
     let (began, began_at) = (Instant::now(), now());
     let end = args.time.map(|time| began + time);
@@ -74,17 +83,69 @@ pub(crate) async fn record(args: Record) -> Result<ExitCode, Failure> {
     }
     let title = format!("{}, from {}", clean(args.name.as_str()), utc(began_at));
     let picture = recorder.end(title.clone(), millis(began.elapsed()));
-    let page = timeline::page(&title, &[EXPLANATION], &[picture]);
+    let text = timeline::page(&title, &[EXPLANATION], &[picture]);
     // This client holds nothing, so a failure has no effect.
     let _ = client.close().await;
-    save(args.output, page.as_bytes())?;
+    page.write(text.as_bytes())?;
     // What was seen until then is kept.
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-fn save(file: Option<PathBuf>, page: &[u8]) -> Result<(), Failure> {
-    let Some(file) = file else { return write(page) };
-    std::fs::write(&file, page).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))
+/// Where the page goes.
+enum Page {
+    Output,
+    /// A file that replaces another one, or is new.
+    File {
+        part: PathBuf,
+        file: PathBuf,
+    },
+    /// Something else, such as a device.
+    Other(File),
+}
+
+impl Page {
+    /// Finds out, before the recording, that the page cannot be written.
+    fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
+        let Some(file) = file else { return Ok(Page::Output) };
+        if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
+            let opened = File::options().write(true).open(&file);
+            return opened.map(Page::Other).map_err(|error| failed(&file, &error));
+        }
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let part = file.with_file_name(name);
+        match File::create(&part) {
+            Ok(_) => Ok(Page::File { part, file }),
+            Err(error) => Err(failed(&part, &error)),
+        }
+    }
+
+    fn write(&self, page: &[u8]) -> Result<(), Failure> {
+        match self {
+            Page::Output => write(page),
+            Page::File { part, file } => {
+                let written = fs::write(part, page).and_then(|()| fs::rename(part, file));
+                written.map_err(|error| failed(part, &error))
+            }
+            Page::Other(file) => {
+                let written = (&*file).write_all(page);
+                written.map_err(|error| Failure::failed(format!("the page could not be written: {error}")))
+            }
+        }
+    }
+}
+
+impl Drop for Page {
+    /// Nothing is left if nothing was recorded. After the rename, there is no such file.
+    fn drop(&mut self) {
+        if let Page::File { part, .. } = self {
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+fn failed(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("{}: {error}", file.display()))
 }
 
 fn millis(time: Duration) -> Ms {

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Pid;
 
@@ -111,6 +112,33 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     unsafe {
         let mut now: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Whether this process ignored SIGPIPE when it was started. The Rust runtime ignores it before `main`.
+static IGNORED_PIPE: AtomicBool = AtomicBool::new(false);
+
+/// Notes that before the Rust runtime starts.
+#[cfg(target_os = "linux")]
+#[used]
+// SAFETY: the C library calls the functions in this section before `main`, and this one only makes a system call.
+#[unsafe(link_section = ".init_array")]
+static NOTE_PIPE: extern "C" fn() = {
+    extern "C" fn note() {
+        IGNORED_PIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    }
+    note
+};
+
+/// Makes a command start with SIGPIPE ignored if this process was. The standard library would restore the default action.
+pub(crate) fn keep_pipe(command: &mut Command) {
+    if IGNORED_PIPE.load(Ordering::Relaxed) {
+        let ignore = || {
+            set(libc::SIGPIPE, libc::SIG_IGN);
+            Ok(())
+        };
+        // SAFETY: it only makes a system call.
+        unsafe { command.pre_exec(ignore) };
     }
 }
 

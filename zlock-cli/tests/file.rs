@@ -124,3 +124,19 @@ async fn what_needs_a_server_is_refused() {
     })
     .await;
 }
+
+/// The number of the next holder would be that of an earlier one.
+#[tokio::test]
+async fn a_file_with_something_else_is_refused() {
+    limit(async {
+        let folder = folder();
+        let (url, locks) = (url(folder.path()), folder.path().join("locks"));
+        std::fs::create_dir(&locks).unwrap();
+        std::fs::write(locks.join("report.lock"), "hello\n").unwrap();
+        let (code, _, error) = outcome(&mut zlock(&["run", "--url", &url, "report", "--", "true"])).await;
+        assert_eq!(code, 125);
+        assert!(error.contains("report.lock") && error.contains("something else than a number"), "{error}");
+        assert_eq!(std::fs::read_to_string(locks.join("report.lock")).unwrap(), "hello\n");
+    })
+    .await;
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use zlock::Client;
-use zlock::job::Tick;
+use zlock::job::{Outcome, Tick};
 use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
 
 use crate::support::{folder, number_in, outcome, zlock};
@@ -35,6 +35,17 @@ async fn library(client: &Client) {
     let ok = async |_context| Ok::<_, Infallible>(());
     let late = client.recurring_job("/jobs/late").unwrap().period(hour);
     assert!(late.run(tick, ok).await.is_ok());
+    // It has failed again and again.
+    #[allow(clippy::disallowed_methods, reason = "the command looks at the time of day")]
+    let now = std::time::SystemTime::now();
+    let hopeless = client.recurring_job("/jobs/hopeless").unwrap().period(hour);
+    for ago in [3, 2, 1, 0] {
+        let tick = Tick::at(now - ago * hour);
+        assert!(matches!(
+            hopeless.run(tick, async |_context| Err::<(), _>("no disk")).await,
+            Ok(Outcome::Ran(Err(_)))
+        ));
+    }
     // It has begun, and its process does nothing any more.
     drop(client.recurring_job("/jobs/dead").unwrap().begin(tick).await.unwrap().unwrap());
     client.shared_value("/jobs/other.job").unwrap().update(|_| Some(b"no record".into())).await.unwrap();
@@ -64,7 +75,7 @@ async fn are_listed(url: &str) {
     let (code, table, stderr) = outcome(&mut zlock(&["jobs", "--url", url, "jobs"])).await;
     assert_eq!(code, 0);
     assert!(stderr.contains("are left out: 1: /jobs/other.job"), "{stderr}");
-    assert!(table.starts_with("STATE    TICK ") && table.lines().count() == 7, "{table}");
+    assert!(table.starts_with("STATE    TICK ") && table.lines().count() == 8, "{table}");
     let (code, stdout, _) = outcome(&mut zlock(&["jobs", "--json", "--url", url, "jobs"])).await;
     let listed: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &listed["other_values"], &listed["unreadable"]), (0, &1.into(), &0.into()));
@@ -78,6 +89,8 @@ async fn are_listed(url: &str) {
         (&late["tick"], &late["next"]),
         (&"2025-11-24T21:00:00Z".into(), &"2025-11-24T22:00:00Z".into())
     );
+    let hopeless = of("/jobs/hopeless");
+    assert_eq!((&hopeless["state"], &hopeless["overdue"]), (&"failed".into(), &true.into()), "{hopeless}");
     let dead = of("/jobs/dead");
     assert_eq!(
         (&dead["state"], &dead["overdue"], &dead["next"]),

@@ -56,6 +56,8 @@ async fn recorded(url: &str) {
     assert!(record.wait().await.unwrap().success());
 
     let page = std::fs::read_to_string(page).unwrap();
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(files.collect::<std::collections::BTreeSet<_>>(), ["page.html", "pid"].map(Into::into).into());
     let (holds, waits) = (bars(&page, "holds"), bars(&page, "waits"));
     assert_eq!(holds.len(), 2, "{page}");
     assert!(holds[0].contains("pid") && holds[0] != holds[1], "{holds:?}");

@@ -47,7 +47,7 @@ async fn a_command_that_does_not_start_has_codes_of_its_own() {
 }
 
 /// Wrong command lines, and a part of the error message for each.
-const BAD: [(&[&str], &str); 27] = [
+const BAD: [(&[&str], &str); 32] = [
     (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
     (&["run", "--url", "", "a", "--", "touch"], "--url"),
     (&["run", "--url", "etcd", "a", "--", "touch"], "no scheme: expected one as in mem:// or zk://host"),
@@ -86,6 +86,14 @@ const BAD: [(&[&str], &str); 27] = [
     ),
     (&["run", "--url", "mem://t", "--frobnicate", "a", "--", "touch"], "'--frobnicate'"),
     (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+    (&["top", "--url", "mem://t", "--every", "0s"], "expected a time above 0"),
+    (&["bench", "--time", "0s", "mem://t"], "expected a time above 0"),
+    (&["bench", "mem://t"], "add --yes to run it"),
+    (
+        &["record", "--url", "mem://t", "--output", "/no/such/folder/page.html", "a"],
+        "/no/such/folder/page.html",
+    ),
+    (&["run", "--url", "file:///no/such/folder?x=1", "a", "--", "touch"], "a URL of files has no parameters"),
     (&["run", "--url", "zk://127.0.0.1:1?connect_timeout=100ms", "a", "--", "touch"], "127.0.0.1:1"),
 ];
 
@@ -266,6 +274,8 @@ async fn a_password_is_not_shown() {
                 assert!(!stderr.contains("s3") && !stderr.contains("cret"), "{args:?}: {stderr}");
             }
             let (_, help, _) = outcome(zlock(&["run", "--help"]).env("ZLOCK_URL", url)).await;
+            let (_, _, stderr) = outcome(&mut zlock(&["bench", "postgres://me:s3cret@h/db"])).await;
+            assert!(!stderr.contains("s3cret"), "{stderr}");
             assert!(help.contains("ZLOCK_URL") && !help.contains("s3"), "{help}");
         }
     })
@@ -277,12 +287,35 @@ async fn a_password_is_not_shown() {
 async fn the_command_has_the_signals_that_zlock_was_started_with() {
     limit(async {
         let look = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
-        for trap in ["", "trap '' HUP", "trap '' INT QUIT TSTP TTOU USR1"] {
-            let zlock = format!("{trap}\nexec {} run --url mem://t a -- {look}", env!("CARGO_BIN_EXE_zlock"));
+        let folder = folder();
+        let file = format!("file://{}", folder.path().display());
+        let traps = ["", "trap '' HUP", "trap '' INT QUIT TSTP TTOU USR1", "trap '' PIPE"];
+        for (trap, url) in traps.iter().flat_map(|trap| ["mem://t", &file].map(|url| (trap, url))) {
+            let zlock = format!("{trap}\nexec {} run --url {url} a -- {look}", env!("CARGO_BIN_EXE_zlock"));
             let mut shells = ["", &zlock].map(|_| tokio::process::Command::new("sh"));
             let direct = outcome(shells[0].args(["-c", &format!("{trap}\nexec {look}")])).await;
             let under_zlock = outcome(shells[1].args(["-c", &zlock])).await;
-            assert_eq!(under_zlock, direct, "{trap}");
+            assert_eq!(under_zlock, direct, "{trap} {url}");
+        }
+    })
+    .await;
+}
+
+/// A command under one lock that runs another one under a second lock.
+#[tokio::test]
+async fn the_command_has_no_variables_of_another_lock() {
+    limit(async {
+        let folder = folder();
+        let file = format!("file://{}", folder.path().display());
+        for url in ["mem://t", &file] {
+            let look = "echo $ZLOCK_PATH ${ZLOCK_TICK-none} ${ZLOCK_ATTEMPT-none}";
+            let mut run = zlock(&["run", "--url", url, "--shell", "a", "--", look]);
+            run.envs([
+                ("ZLOCK_PATH", "/outer"),
+                ("ZLOCK_TICK", "2025-11-24T21:00:00Z"),
+                ("ZLOCK_ATTEMPT", "3"),
+            ]);
+            assert_eq!(outcome(&mut run).await, (0, "/a none none\n".to_owned(), String::new()), "{url}");
         }
     })
     .await;

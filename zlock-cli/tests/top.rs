@@ -7,14 +7,17 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::process::Child;
-use zlock_testkit::{etcd_or_skip, limit};
+use zlock_testkit::{FaultProxy, etcd_or_skip, limit};
 
 use crate::support::{eventually, exit_code, folder, is_dead, number_in, outcome, pid_of, send, zlock};
+
+const EVERY: Duration = Duration::from_millis(100);
 
 /// `zlock top` on a terminal of its own, with 80 columns.
 struct Top {
@@ -35,7 +38,8 @@ impl Top {
             let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
             Stdio::from(rustix::fs::open(&*name, flags, rustix::fs::Mode::empty()).unwrap())
         };
-        let mut top = zlock(&["top", "--every", "100ms", "--url", url]);
+        let every = format!("{}ms", EVERY.as_millis());
+        let mut top = zlock(&["top", "--every", &every, "--url", url]);
         top.env("TERM", "vt100");
         let process = top.stdin(slave()).stdout(slave()).stderr(slave()).spawn().unwrap();
         let keys = File::from(master);
@@ -135,6 +139,33 @@ async fn locks_are_seen_and_a_holder_is_asked_to_release() {
         top.shows("\x1b[?1049l").await;
         send(pid_of(&other), Signal::TERM);
         assert_eq!(exit_code(other).await, 128 + 15);
+    })
+    .await;
+}
+
+/// The store is silent for longer than a test may last.
+#[tokio::test]
+async fn a_silent_store_keeps_nobody_here() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let proxy = FaultProxy::start(server.addr()).await;
+        let url = format!("etcd://{}/silent?session_timeout=10m&operation_timeout=10m", proxy.addr());
+        for end in ["q", "\x03", ""] {
+            let mut top = Top::start(&url);
+            top.shows("LONGEST").await;
+            proxy.freeze().await;
+            // A look is under way for longer than the time between two.
+            let before = proxy.bytes_to_client();
+            tokio::time::sleep(3 * EVERY).await;
+            assert_eq!(proxy.bytes_to_client(), before);
+            match end {
+                "" => send(pid_of(&top.process), Signal::INT),
+                key => top.press(key),
+            }
+            eventually("the end", || top.process.try_wait().unwrap()).await;
+            top.shows("\x1b[?1049l").await;
+            proxy.heal().await;
+        }
     })
     .await;
 }

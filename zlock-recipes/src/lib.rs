@@ -13,6 +13,7 @@ mod guard;
 mod hold;
 pub mod job;
 mod members;
+mod panics;
 mod place;
 mod release;
 mod report;

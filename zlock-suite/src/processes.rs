@@ -46,6 +46,12 @@ impl Case<'_> {
         Process { client, connection, faults }
     }
 
+    /// Creates a client of which the case keeps no handle.
+    pub(crate) async fn unkept(&self) -> (Client, Arc<Faults>) {
+        let (backend, faults) = (self.store.connect().await.backend, Arc::<Faults>::default());
+        (Client::new(Faulty { inner: backend, faults: faults.clone() }), faults)
+    }
+
     /// Creates clients.
     pub async fn processes<const N: usize>(&self) -> [Process; N] {
         let mut processes = Vec::with_capacity(N);

@@ -1,6 +1,6 @@
 //! Starts the command, and determines how it ended.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Start {
     pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
         let Start { command, shell, environment, terminal, ignored } = self;
         let mut process = program(&command, shell);
-        process.envs(environment).env_remove(AGAIN);
+        process.envs(environment);
         let keeper = getpid();
         let setup = move || {
             let me = getpid();
@@ -69,15 +69,22 @@ impl Start {
     }
 }
 
+/// The variables that a command may get from this process, but not from one that has started this one.
+const VARIABLES: [&str; 6] =
+    ["ZLOCK_TOKEN", "ZLOCK_PATH", "ZLOCK_NODE", "ZLOCK_TICK", "ZLOCK_ATTEMPT", AGAIN];
+
 /// Returns the command, or the shell that runs it as a script. It has at least one word.
 pub(super) fn program(command: &[OsString], is_script: bool) -> Command {
+    let mut program = Command::new(if is_script { OsStr::new("sh") } else { &command[0] });
     if is_script {
-        let mut shell = Command::new("sh");
-        shell.arg("-c").args(command);
-        return shell;
+        program.arg("-c").args(command);
+    } else {
+        program.args(&command[1..]);
     }
-    let mut program = Command::new(&command[0]);
-    program.args(&command[1..]);
+    for name in VARIABLES {
+        program.env_remove(name);
+    }
+    sys::keep_pipe(&mut program);
     program
 }
 

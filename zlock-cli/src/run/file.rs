@@ -31,6 +31,9 @@ pub(super) fn folder(store: &Store) -> Result<Option<PathBuf>, Failure> {
     let Some(path) = store.url.as_deref().and_then(|url| url.strip_prefix("file://")) else {
         return Ok(None);
     };
+    if path.contains(['?', '#']) {
+        return Err(Failure::failed(format!("file://{path}: a URL of files has no parameters")));
+    }
     if path.starts_with('/') && path.len() > 1 {
         return Ok(Some(path.into()));
     }
@@ -80,7 +83,8 @@ fn locked(folder: &Path, args: &Run) -> Result<(PathBuf, u64), Failure> {
             break file;
         }
     };
-    let token = number(&mut file, !args.shared).map_err(|error| failed(&format!("write {shown}"), error))?;
+    let token = number(&mut file, !args.shared)
+        .map_err(|error| failed(&format!("number the holder in {shown}"), error))?;
     // The command inherits it.
     fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(&format!("keep {shown}"), error.into()))?;
     std::mem::forget(file);
@@ -127,7 +131,11 @@ fn lock(file: &File, args: &Run, began: Instant) -> Result<bool, Errno> {
 fn number(file: &mut File, is_exclusive: bool) -> std::io::Result<u64> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
-    let last: u64 = text.trim_end().parse().unwrap_or(0);
+    // Empty before the first holder.
+    let last: u64 = match text.trim_end() {
+        "" => 0,
+        text => text.parse().map_err(|_| std::io::Error::other("it has something else than a number"))?,
+    };
     if !is_exclusive {
         return Ok(last);
     }

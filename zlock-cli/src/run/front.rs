@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::clock::{Alarm, Boot};
@@ -34,6 +35,8 @@ pub(super) struct Front {
     vigil: Option<Vigil>,
     /// The exit code, once no command runs.
     done: Option<u8>,
+    /// The keeper is recording that the command has succeeded.
+    is_recording: bool,
     is_lost: bool,
     /// The last signal that asked zlock to end.
     end_signal: Option<i32>,
@@ -63,9 +66,19 @@ impl Front {
             group::adopt_orphans();
             let signals = signals::forwarded().map_err(cannot_watch)?;
             let link = Link::new(link).map_err(cannot_watch)?;
-            let (group, vigil, done, is_lost, end_signal) = (None, None, None, false, None);
-            let front =
-                Front { link, keeper, inherited, terminal, signals, group, vigil, done, is_lost, end_signal };
+            let front = Front {
+                link,
+                keeper,
+                inherited,
+                terminal,
+                signals,
+                group: None,
+                vigil: None,
+                done: None,
+                is_recording: false,
+                is_lost: false,
+                end_signal: None,
+            };
             front.watch().await
         })
     }
@@ -106,7 +119,8 @@ impl Front {
                 }
             }
             Message::Stopped(signal) => self.stop(signal),
-            Message::Done(code) => self.done = Some(code),
+            Message::Done(code) => (self.done, self.is_recording) = (Some(code), false),
+            Message::Recording => (self.done, self.is_recording) = (Some(exit::FAILED), true),
             Message::Lost => self.is_lost = true,
             Message::Signal(_) | Message::Ask => {}
         }
@@ -173,7 +187,7 @@ impl Front {
 
     async fn keeper_has_ended(mut self) -> Result<Ended, Failure> {
         if let Some(code) = self.done {
-            return Ok(self.ended(code));
+            return Ok(self.ended(code).await);
         }
         // The kernel kills the command itself, unless it has changed its user.
         self.kill().await;
@@ -184,7 +198,7 @@ impl Front {
         if let Some(code) = self.done {
             // The command's process ID may be reused by now, so it is not signalled. The store ends the session.
             self.kill_keeper();
-            return Ok(self.ended(code));
+            return Ok(self.ended(code).await);
         }
         let why = silence(group::is_stopped(self.keeper), load());
         self.kill().await;
@@ -195,7 +209,7 @@ impl Front {
         }
         say(&format!("the process that held the lock {why}; the command was killed"));
         self.is_lost = true;
-        Ok(self.ended(exit::LOST))
+        Ok(self.ended(exit::LOST).await)
     }
 
     /// Kills the command, the keeper and all descendants of the command, and waits until they are dead. Once the keeper is
@@ -228,8 +242,19 @@ impl Front {
         group::reap(&[Some(self.keeper), self.group].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    fn ended(&mut self, code: u8) -> Ended {
-        // Those that arrived together with the end.
+    async fn ended(&mut self, code: u8) -> Ended {
+        if self.is_recording {
+            say("the process that held the lock ended before it had recorded that the command succeeded");
+        }
+        if self.is_lost {
+            // A signal that arrives from now on ends this process, which may be about to begin again.
+            let caught = [libc::SIGTERM, libc::SIGINT].into_iter().filter(|signal| !sys::is_ignored(*signal));
+            caught.for_each(sys::reset);
+        }
+        // Those that arrived together with the end. The tasks that pass them on have not run yet.
+        for _ in 0..32 {
+            yield_now().await;
+        }
         while let Ok(signal) = self.signals.try_recv() {
             self.forward(signal);
         }
@@ -276,6 +301,7 @@ fn cannot_watch(error: std::io::Error) -> Failure {
 mod tests {
     use std::time::Duration;
 
+    use rustix::process::getpid;
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
@@ -299,6 +325,7 @@ mod tests {
             group: None,
             vigil: None,
             done: None,
+            is_recording: false,
             is_lost: false,
             end_signal: None,
         }
@@ -306,9 +333,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_signal_that_arrives_with_the_end_counts() {
-        let ((link, _keeper), (sender, signals)) = (UnixStream::pair().unwrap(), unbounded_channel());
-        sender.send(libc::SIGTERM).unwrap();
-        assert_eq!(front(link, signals).ended(exit::LOST).end_signal, Some(libc::SIGTERM));
+        let ((link, _keeper), signals) = (UnixStream::pair().unwrap(), signals::forwarded().unwrap());
+        kill_process(getpid(), Signal::TERM).unwrap();
+        assert_eq!(front(link, signals).ended(exit::LOST).await.end_signal, Some(libc::SIGTERM));
     }
 
     /// No command runs yet, and the keeper may stand still: it does not do what the signal says.

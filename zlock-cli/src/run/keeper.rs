@@ -162,7 +162,10 @@ impl Keeper {
             Ok(watchdog) => self.run_command(start, watchdog).await,
             Err(failure) => Err(failure),
         };
-        link.send(Message::Done(code(&done)));
+        link.send(match (&held, &done) {
+            (Held::Job(_), Ok(exit::SUCCESS)) => Message::Recording,
+            _ => Message::Done(code(&done)),
+        });
         if done.as_ref().is_err_and(|failure| failure.code == exit::LOST) {
             link.send(Message::Lost);
         }

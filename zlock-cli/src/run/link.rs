@@ -24,6 +24,9 @@ pub(super) enum Message {
     Stopped(i32),
     /// From the keeper: the exit code. No command is running or will be started; only the release of the lock remains.
     Done(u8),
+    /// From the keeper: the command of a tick or key has succeeded, which is not recorded yet. Until `Done` follows, the exit code
+    /// is that of a failure of zlock.
+    Recording,
     /// From the keeper: the lock was lost, and the command was stopped.
     Lost,
 }
@@ -41,6 +44,7 @@ impl Message {
             Message::Stopped(signal) => (5, u64::from(signal.unsigned_abs())),
             Message::Done(code) => (6, u64::from(code)),
             Message::Lost => (7, 0),
+            Message::Recording => (8, 0),
         };
         let mut bytes = [kind; LEN];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -58,6 +62,7 @@ impl Message {
             5 => Message::Stopped(small.ok()?),
             6 => Message::Done(u8::try_from(number).ok()?),
             7 => Message::Lost,
+            8 => Message::Recording,
             _ => return None,
         })
     }

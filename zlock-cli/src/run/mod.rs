@@ -76,6 +76,10 @@ fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
     let cannot = |what: &str, error: std::io::Error| Failure::failed(format!("cannot {what}: {error}"));
     // If SIGCHLD is ignored, the system reaps children by itself, and their exit codes are lost.
     sys::reset(libc::SIGCHLD);
+    if args.is_again {
+        // The keeper of the last term.
+        group::reap(&[]);
+    }
     let inherited = group::children();
     let (front_end, keeper_end) = UnixStream::pair().map_err(|error| cannot("make a socket", error))?;
     let front = getpid();
@@ -112,6 +116,7 @@ fn again(ignored: &[i32]) -> Failure {
     if let Some(name) = name {
         command.arg0(name);
     }
+    sys::keep_pipe(&mut command);
     let error = command.args(args).env(AGAIN, "1").exec();
     Failure::failed(format!("cannot begin again: {error}"))
 }

@@ -160,10 +160,12 @@ impl<'a> Watchdog<'a> {
     }
 
     /// Classifies the end of a command. If the lock was lost or about to be lost, the command did not end under the lock.
-    fn exited(&self, code: u8) -> End {
+    fn exited(&mut self, code: u8) -> End {
+        // The machine may have slept until now.
+        self.update();
         if self.is_ending {
             self.lost("the lock was about to be lost")
-        } else if self.held.is_held() {
+        } else if self.held.is_held() && Boot::now() < self.deadline {
             End::Exited(code)
         } else {
             self.lost("the lock was lost before the command had ended")

@@ -2,8 +2,10 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
+use tokio::time::timeout;
 use tokio_postgres::Row as Answer;
 use tokio_postgres::types::Type;
 use zlock::LockPath;
@@ -13,6 +15,9 @@ use zlock::postgres::PostgresOptions;
 use super::lookup::Lookups;
 use super::{Count, Row};
 use crate::exit::Failure;
+
+/// The time limit for the next part of an answer.
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// Calls `row` with each lock below a path.
 pub(super) async fn each_lock(
@@ -24,10 +29,9 @@ pub(super) async fn each_lock(
     let client = options.connect_client().await?;
     let below = [options.prefix(), prefix.map_or("", LockPath::as_str)].concat();
     let sql = "SELECT path, nodes, has_doubtful FROM zlock.locks($1)";
-    let found = client.query_typed_raw(sql, [(below, Type::TEXT)]).await.map_err(failed)?;
-    let mut found = pin!(found);
+    let mut found = pin!(answered(client.query_typed_raw(sql, [(below, Type::TEXT)])).await?);
     let mut lookups = Lookups::new(backend, row);
-    while let Some(lock) = found.try_next().await.map_err(failed)? {
+    while let Some(lock) = answered(found.try_next()).await? {
         let (path, nodes, has_doubtful) = parse(&lock).map_err(failed)?;
         let path = path.strip_prefix(options.prefix()).and_then(|path| LockPath::new(path).ok());
         let Some(path) = path else { continue };
@@ -46,9 +50,9 @@ pub(super) async fn each_job(
 ) -> Result<Count, Failure> {
     let client = options.connect_client().await?;
     let below = [options.prefix(), prefix.map_or("", LockPath::as_str)].concat();
-    let jobs = client.query_typed_raw("SELECT path FROM zlock.jobs($1)", [(below, Type::TEXT)]).await;
-    let mut jobs = pin!(jobs.map_err(failed)?);
-    while let Some(job) = jobs.try_next().await.map_err(failed)? {
+    let sql = "SELECT path FROM zlock.jobs($1)";
+    let mut jobs = pin!(answered(client.query_typed_raw(sql, [(below, Type::TEXT)])).await?);
+    while let Some(job) = answered(jobs.try_next()).await? {
         let path: &str = job.try_get(0).map_err(failed)?;
         let path = path.strip_prefix(options.prefix()).and_then(|path| LockPath::new(path).ok());
         if let Some(path) = path {
@@ -56,6 +60,12 @@ pub(super) async fn each_job(
         }
     }
     Ok(Count::default())
+}
+
+/// Waits for an answer of the server, or a part of one.
+async fn answered<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Failure> {
+    let silent = |_| Failure::failed(format!("PostgreSQL: no answer within {LIMIT:?}"));
+    timeout(LIMIT, answer).await.map_err(silent)?.map_err(failed)
 }
 
 fn parse(lock: &Answer) -> Result<(&str, i64, bool), tokio_postgres::Error> {

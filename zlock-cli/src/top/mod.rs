@@ -3,12 +3,14 @@
 mod screen;
 mod view;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::process::ExitCode;
+use std::task::Poll;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use zlock::{Client, LockPath, Participant};
@@ -90,11 +92,10 @@ enum Wish {
 }
 
 async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Result<(), Failure> {
-    // First of all, so that the signal does not leave the terminal as it is.
-    let failed = |error| Failure::failed(format!("cannot catch signals: {error}"));
-    let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
+    // First of all, so that no signal leaves the terminal as it is.
+    let mut signals = Signals::new()?;
     let mut screen = Screen::open()?;
-    let (mut keys, mut state) = (keys(), State::default());
+    let (mut keys, mut state) = (Keys::new(), State::default());
     let mut lines = Vec::new();
     let mut next = Instant::now();
     loop {
@@ -103,37 +104,108 @@ async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Res
         screen.draw(&shown, &state)?;
         let wish = tokio::select! {
             biased;
-            key = keys.recv() => match key {
+            key = keys.next() => match key {
                 Some(key) => press(key, &mut state, &shown),
                 None => Wish::Quit,
             },
-            _ = terminated.recv() => Wish::Quit,
+            () = signals.any() => Wish::Quit,
             () = sleep_until(next) => Wish::Look,
         };
-        match wish {
-            Wish::Nothing => {}
-            Wish::Quit => return Ok(()),
-            Wish::Revoke(path) => {
-                state.message = match ask(store, client, &path).await {
-                    Ok(count) => format!("holders asked to release {path}: {count}"),
-                    Err(error) => error.to_string(),
-                };
-            }
-            Wish::Look => {
-                // An outage is shown, and ends nothing.
-                match look(store, client, args.prefix.as_ref(), &mut seen).await {
-                    Ok(found) => lines = found,
-                    Err(failure) => state.message = failure.to_string(),
+        let is_typing = state.is_typing;
+        let act = async {
+            match wish {
+                Wish::Nothing => {}
+                Wish::Quit => return Ok::<_, Failure>(true),
+                Wish::Revoke(path) => {
+                    state.message = match ask(store, client, &path).await {
+                        Ok(count) => format!("holders asked to release {path}: {count}"),
+                        Err(error) => error.to_string(),
+                    };
                 }
-                if let Some((path, queue)) = &mut state.open
-                    && let Ok(found) = client.mutex(&*path)?.participants().await
-                {
-                    *queue = found;
+                Wish::Look => {
+                    // An outage is shown, and ends nothing.
+                    match look(store, client, args.prefix.as_ref(), &mut seen).await {
+                        Ok(found) => lines = found,
+                        Err(failure) => state.message = failure.to_string(),
+                    }
+                    if let Some((path, queue)) = &mut state.open
+                        && let Ok(found) = client.mutex(&*path)?.participants().await
+                    {
+                        *queue = found;
+                    }
+                    next = Instant::now() + args.every;
                 }
-                next = Instant::now() + args.every;
             }
+            Ok(false)
+        };
+        // A store that does not answer must not keep the user here.
+        let quits = tokio::select! {
+            biased;
+            () = signals.any() => true,
+            () = keys.quit(is_typing) => true,
+            done = act => done?,
+        };
+        if quits {
+            return Ok(());
         }
     }
+}
+
+/// The signals that end the view.
+struct Signals([Signal; 4]);
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let kinds =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
+        let [a, b, c, d] = kinds.map(signal);
+        let signals = || Ok([a?, b?, c?, d?]);
+        let failed = |error: std::io::Error| Failure::failed(format!("cannot catch signals: {error}"));
+        signals().map(Signals).map_err(failed)
+    }
+
+    async fn any(&mut self) {
+        poll_fn(|cx| match self.0.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+}
+
+/// The keys that are pressed.
+struct Keys {
+    pressed: mpsc::Receiver<KeyEvent>,
+    /// Those that were pressed while the store was asked.
+    early: VecDeque<KeyEvent>,
+}
+
+impl Keys {
+    fn new() -> Self {
+        Keys { pressed: keys(), early: VecDeque::new() }
+    }
+
+    /// Returns the next key. `None` if the terminal is gone.
+    async fn next(&mut self) -> Option<KeyEvent> {
+        match self.early.pop_front() {
+            Some(key) => Some(key),
+            None => self.pressed.recv().await,
+        }
+    }
+
+    /// Waits for a key that ends the view whatever is shown, and keeps the others.
+    async fn quit(&mut self, is_typing: bool) {
+        while let Some(key) = self.pressed.recv().await {
+            if is_interrupt(key) || key.code == KeyCode::Char('q') && !is_typing {
+                return;
+            }
+            self.early.push_back(key);
+        }
+    }
+}
+
+fn is_interrupt(key: KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
 /// Reads keys on a thread of its own, since a read of a terminal blocks.
@@ -162,7 +234,7 @@ fn keys() -> mpsc::Receiver<KeyEvent> {
 
 fn press(key: KeyEvent, state: &mut State, shown: &[Line]) -> Wish {
     state.message.clear();
-    if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+    if is_interrupt(key) {
         return Wish::Quit;
     }
     if state.is_typing {

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use zlock_core::{FencingToken, LockPath, Result};
 
 use super::client::Client;
 use super::driver::{Driver, Mine, held, may_block};
-use crate::job::{self, Clock, Missed, Outcome, Run, Schedule, Tick, Ticks};
+use crate::job::{self, Clock, Missed, Outcome, Run, Schedule, Tick, Ticks, settled};
 
 impl Client {
     /// Returns a handle to the job at `path`, as [`zlock::Client::recurring_job`](crate::Client::recurring_job) does.
@@ -202,7 +203,7 @@ impl RecurringJob {
         let mut ticks = self.driver.run("job", Ticks::new(&self.job, schedule))?;
         while let Some(run) = self.driver.run("job", held("job")?.scope(ticks.next()))? {
             let run = JobRun::new(run, &self.driver);
-            let worked = job(&run);
+            let worked = settled(catch_unwind(AssertUnwindSafe(|| job(&run))));
             self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;
         }
         Ok(())

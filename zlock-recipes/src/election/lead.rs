@@ -1,10 +1,8 @@
 //! Leading again and again, until shutdown.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
-use std::task::Poll;
+use std::future::Future;
+use std::panic::resume_unwind;
 
 use tokio::time::Instant;
 use zlock_core::{Error, ErrorKind, Result, Retry};
@@ -12,6 +10,7 @@ use zlock_core::{Error, ErrorKind, Result, Retry};
 use super::handle::Election;
 use super::leadership::{LeaderContext, Leadership};
 use super::then::Then;
+use crate::panics::caught;
 use crate::place::pauses::{LONGEST, PAUSES};
 
 impl Election {
@@ -96,20 +95,28 @@ impl Election {
         let mut leading = Leading::new(self);
         while let Some(led) = leading.next_term().await? {
             let context = led.context();
-            let closure = Box::pin(caught(Box::pin(async { work(context).await })));
-            match led.guard().run_boxed(closure).await {
-                Err(loss) => {
+            // Also known if the leadership is lost in the same poll.
+            let mut panic = None;
+            let closure = async {
+                let ended = caught(Box::pin(async { work(context).await })).await;
+                ended.map_err(|cause| panic = Some(cause)).ok()
+            };
+            let ended = led.guard().run_boxed(Box::pin(closure)).await;
+            let ended = match (ended, panic) {
+                (_, Some(panic)) => Err(panic),
+                (Ok(Some(result)), None) => Ok(result),
+                (Ok(None), None) => continue,
+                (Err(loss), None) => {
                     drop(led);
                     if leading.ends_by(loss)? {
                         break;
                     }
+                    continue;
                 }
-                Ok(ended) => {
-                    led.resign_or_log().await;
-                    if let Some(result) = leading.after(ended).await {
-                        return result.map(Some);
-                    }
-                }
+            };
+            led.resign_or_log().await;
+            if let Some(result) = leading.after(ended).await {
+                return result.map(Some);
             }
         }
         Ok(None)
@@ -207,14 +214,4 @@ impl<'a> Leading<'a> {
             _ = self.pauses.sleep() => {}
         }
     }
-}
-
-/// Runs a future that may panic.
-async fn caught<F: Future>(mut future: Pin<Box<F>>) -> std::thread::Result<F::Output> {
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
 }

@@ -54,7 +54,13 @@ impl Scope {
     }
 
     /// Returns this scope with one more lock in it.
-    pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
+    pub(crate) fn and(mut self, hold: &Arc<Hold>) -> Self {
+        // A scope that is carried on from task to task has levels whose locks were released long ago.
+        while let Some(level) =
+            self.0.take_if(|level| level.holds.iter().all(|hold| hold.strong_count() == 0))
+        {
+            self = level.outer.clone();
+        }
         Scope(Some(Arc::new(Level { holds: vec![Arc::downgrade(hold)], outer: self })))
     }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use croner::parser::{CronParser, Seconds, Year};
-use jiff::Timestamp;
-use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::{Timestamp, Zoned};
 use zlock_core::{Error, ErrorKind, Result};
 
 use crate::job::schedule::Schedule;
@@ -12,8 +12,8 @@ use crate::job::tick::Tick;
 
 /// The ticks of a cron expression in a time zone. Needs the feature `cron`.
 ///
-/// The five fields are those of a crontab: minute, hour, day of the month, month and day of the week. If both fields of days are
-/// restricted, a day matches either of them. Names such as `MON` and `JAN`, lists, ranges and steps may be used, and
+/// The five fields are those of a crontab: minute, hour, day of the month, month and day of the week. If neither field of days is a
+/// plain `*`, a day matches either of them. Names such as `MON` and `JAN`, lists, ranges and steps may be used, and
 /// `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
 ///
 /// The time zone is a name of the IANA database, such as `Europe/Berlin`, or `UTC`. The database is part of the program and not that
@@ -22,7 +22,7 @@ use crate::job::tick::Tick;
 /// # Daylight saving
 /// What happens depends on whether the expression names its minutes and hours or has a `*` or a step in one of these fields:
 ///
-/// | | a fixed time, `30 2 * * *` | `*/15 * * * *` |
+/// | | fixed times, `30 2 * * *` or `30 2,14 * * *` | `*/15 * * * *` |
 /// |---|---|---|
 /// | In spring, 02:30 does not exist. | There is one tick, at the end of the gap: 03:00. | The ticks in the gap do not exist. The last one before it is 01:45, the next one 03:00, a quarter of an hour later. |
 /// | In autumn, 02:30 exists twice. | There is one tick, at the earlier of the two. | There is a tick at each of the two. |
@@ -43,6 +43,8 @@ use crate::job::tick::Tick;
 pub struct Cron {
     expression: croner::Cron,
     zone: TimeZone,
+    /// Whether minutes and hours are named.
+    is_fixed: bool,
 }
 
 impl Cron {
@@ -70,7 +72,7 @@ impl Cron {
         let zone = TimeZoneDatabase::bundled()
             .get(zone)
             .map_err(|_| refused(format!("the time zone {zone:?} is not known")))?;
-        let cron = Cron { expression: parsed, zone };
+        let cron = Cron { expression: parsed, zone, is_fixed: is_fixed(expression) };
         match cron.next(Tick::from_millis(0)) {
             Some(_) => Ok(cron),
             None => Err(refused(format!("the cron expression {expression:?} never matches"))),
@@ -82,9 +84,48 @@ impl Schedule for Cron {
     fn next(&self, after: Tick) -> Option<Tick> {
         let after_seconds = i64::try_from(after.millis() / 1000).ok()?;
         let from = Timestamp::from_second(after_seconds).ok()?.to_zoned(self.zone.clone());
-        let next = self.expression.find_next_occurrence(&from, false).ok()?.timestamp();
+        let next = match self.is_fixed {
+            true => self.next_fixed(&from)?,
+            // The library follows the clock here. It would for lists and ranges of fixed times, too.
+            false => self.expression.find_next_occurrence(&from, false).ok()?.timestamp(),
+        };
         let next = Tick::from_millis(u64::try_from(next.as_millisecond()).ok()?);
         (next > after).then_some(next)
+    }
+}
+
+impl Cron {
+    /// Returns the next of the fixed times, which are found as if clocks were never set.
+    fn next_fixed(&self, after: &Zoned) -> Option<Timestamp> {
+        let mut time = after.datetime();
+        loop {
+            let from = time.to_zoned(TimeZone::UTC).ok()?;
+            time = self.expression.find_next_occurrence(&from, false).ok()?.datetime();
+            let there = self.zone.to_ambiguous_timestamp(time);
+            let next = match there.offset() {
+                // The end of the gap.
+                AmbiguousOffset::Gap { after, .. } => {
+                    let before_the_gap = after.to_timestamp(time).ok()?;
+                    self.zone.following(before_the_gap).next()?.timestamp()
+                }
+                _ => there.earlier().ok()?,
+            };
+            if next > after.timestamp() {
+                return Some(next);
+            }
+        }
+    }
+}
+
+/// Returns `true` if an expression names its minutes and hours.
+fn is_fixed(expression: &str) -> bool {
+    let mut fields = expression.split_whitespace();
+    match fields.next() {
+        Some(name) if name.starts_with('@') => !name.eq_ignore_ascii_case("@hourly"),
+        Some(minute) => {
+            [minute, fields.next().unwrap_or("*")].iter().all(|field| !field.contains(['*', '/', '?']))
+        }
+        None => false,
     }
 }
 
@@ -121,6 +162,29 @@ mod tests {
         assert_eq!(at("2026-03-29T01:00:00Z"), "2026-03-30T00:30:00Z");
         let steps = ticks(&berlin("*/15 * * * *"), "2026-03-29T00:30:00Z", "2026-03-29T01:15:00Z");
         assert_eq!(steps, ["2026-03-29T00:45:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:15:00Z"]);
+    }
+
+    /// Vixie's cron looks at each of them alone, too.
+    #[test]
+    fn lists_and_ranges_are_fixed_times() {
+        let spring = |expression| ticks(&berlin(expression), "2026-03-28T12:00:00Z", "2026-03-29T13:00:00Z");
+        let autumn = |expression| ticks(&berlin(expression), "2026-10-24T12:00:00Z", "2026-10-25T14:00:00Z");
+        assert_eq!(
+            spring("30 2,14 * * *"),
+            ["2026-03-28T13:30:00Z", "2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z"]
+        );
+        assert_eq!(
+            autumn("30 2,14 * * *"),
+            ["2026-10-24T12:30:00Z", "2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z"]
+        );
+        // Both times of the gap are its end.
+        assert_eq!(spring("0,30 2 * * *"), ["2026-03-29T01:00:00Z"]);
+        assert_eq!(autumn("0,30 2 * * *"), ["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z"]);
+        assert_eq!(spring("0 1-4 * * *"), ["00", "01", "02"].map(|hour| format!("2026-03-29T{hour}:00:00Z")));
+        let hours = ["24T23", "25T00", "25T02", "25T03"].map(|hour| format!("2026-10-{hour}:00:00Z"));
+        assert_eq!(autumn("0 1-4 * * *"), hours);
+        assert_eq!(spring("@daily"), ["2026-03-28T23:00:00Z"]);
+        assert_eq!(autumn("@hourly").len(), 26);
     }
 
     /// On 25 October 2026, 02:00 to 03:00 exist twice in Berlin: from 00:00 and from 01:00 in UTC.

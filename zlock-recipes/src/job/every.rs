@@ -16,6 +16,7 @@ use crate::job::record::RunState;
 use crate::job::recurring::{Claimed, RecurringJob, Wanted};
 use crate::job::schedule::Schedule;
 use crate::job::tick::Tick;
+use crate::panics::caught;
 use crate::place::granted::{closed, lost_kind};
 
 /// The pauses before further attempts at the same tick.
@@ -31,7 +32,8 @@ impl RecurringJob {
     /// process dies and [`attempts`](Self::attempts) are left, or the next one. Ticks that were missed are run as
     /// [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
     ///
-    /// An error of the closure is logged. While the store cannot be reached, the loop keeps trying, until the next tick is due.
+    /// An error of the closure is logged. A panic is logged, too, and counts as an error: it ends neither this loop nor, with
+    /// further attempts, those of other machines. While the store cannot be reached, the loop keeps trying, until the next tick is due.
     ///
     /// # Errors
     /// Errors that trying again does not change, such as [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), and
@@ -75,8 +77,9 @@ impl RecurringJob {
         let mut ticks = Ticks::new(self, schedule).await?;
         while let Some(run) = ticks.next().await? {
             let context = JobContext::new(run.context(), run.tick(), run.attempt());
-            let worked = run.run_boxed(Box::pin(job(context, run.tick()))).await;
-            ticks.end(run, worked).await?;
+            let work = caught(Box::pin(async { job(context, run.tick()).await }));
+            let worked = run.run_boxed(Box::pin(work)).await;
+            ticks.end(run, worked.map(settled)).await?;
         }
         Ok(())
     }
@@ -131,6 +134,17 @@ pub(crate) struct Ticks<S> {
     pauses: Retry,
 }
 
+/// Returns the error of work that has failed or panicked.
+pub(crate) fn settled<E: Display>(
+    worked: std::thread::Result<std::result::Result<(), E>>,
+) -> std::result::Result<(), String> {
+    match worked {
+        Ok(worked) => worked.map_err(|error| error.to_string()),
+        // The panic's message was printed by the hook of the program.
+        Err(_) => Err("it panicked".to_owned()),
+    }
+}
+
 /// A tick that is to be run until one attempt ends without an error.
 #[derive(Clone, Copy, Debug)]
 struct Current {
@@ -162,7 +176,9 @@ impl<S: Schedule> Ticks<S> {
                 let until = self.schedule.next(tick.max(self.now()));
                 (self.current, self.pauses) = (Some(Current { tick, until }), PAUSES.start());
             } else {
-                let Some(next) = self.schedule.next(self.after) else { return Ok(None) };
+                // One that is not later would be awaited again and again, without a pause.
+                let next = self.schedule.next(self.after).filter(|next| *next > self.after);
+                let Some(next) = next else { return Ok(None) };
                 self.sleep_until(next).await?;
                 self.awaited = Some(next);
                 self.look(None);
@@ -171,10 +187,10 @@ impl<S: Schedule> Ticks<S> {
     }
 
     /// Ends a run as its work has ended, or was cancelled because the lock was lost.
-    pub(crate) async fn end<E: Display>(
+    pub(crate) async fn end(
         &mut self,
         run: JobRun,
-        worked: Result<std::result::Result<(), E>>,
+        worked: Result<std::result::Result<(), String>>,
     ) -> Result<()> {
         let (path, tick) = (self.job.path().clone(), run.tick());
         if let Ok(Err(error)) = &worked {

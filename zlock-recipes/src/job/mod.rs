@@ -14,7 +14,7 @@ mod reports;
 mod schedule;
 mod tick;
 
-pub(crate) use every::Ticks;
+pub(crate) use every::{Ticks, settled};
 
 pub use clock::{Clock, SystemClock};
 #[cfg(feature = "cron")]

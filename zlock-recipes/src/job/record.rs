@@ -8,6 +8,7 @@
 //! token: 4711
 //! by: web-1 pid 77
 //! since: 2026-11-24T21:00:00.123Z
+//! first: 2026-11-01T00:00:00Z
 //! done: 2026-11-24T21:00:00Z
 //! next: 2026-11-24T22:00:00Z
 //! period: 3600s
@@ -72,6 +73,8 @@ pub struct Run {
     pub by: String,
     /// When the state was written, by the clock of that process. For display only.
     pub since: Tick,
+    /// The first tick that was run, as far as it is known.
+    pub first: Tick,
     /// The last tick whose run ended without an error.
     pub last_done: Option<Tick>,
     /// The times of machines that were refused since, because they are so much later than [`tick`](Self::tick): their clocks may
@@ -96,6 +99,7 @@ impl Run {
         since: Tick,
     ) -> Self {
         let (last_done, other) = before.map(|run| (run.last_done, run.other.clone())).unwrap_or_default();
+        let first = before.map_or(tick, |run| run.first);
         let by = by.split(char::is_control).collect::<Vec<_>>().join(" ");
         Run {
             tick,
@@ -104,6 +108,7 @@ impl Run {
             fencing_token,
             by,
             since,
+            first,
             last_done,
             doubted: Vec::new(),
             next: None,
@@ -168,6 +173,8 @@ impl Run {
         let attempt = parsed(take("attempt")).ok_or_else(|| missing("attempt"))?;
         let token = take("token").and_then(|token| parse_token(&token)).ok_or_else(|| missing("token"))?;
         let since = parsed(take("since")).ok_or_else(|| missing("since"))?;
+        let first = take("first").map(|first| first.parse().map_err(|_| missing("first"))).transpose()?;
+        let first = first.unwrap_or(tick);
         let last_done = take("done").map(|done| done.parse().map_err(|_| missing("done"))).transpose()?;
         let next = take("next").map(|next| next.parse().map_err(|_| missing("next"))).transpose()?;
         let doubted = take("doubted").unwrap_or_default();
@@ -183,6 +190,7 @@ impl Run {
             fencing_token,
             by,
             since,
+            first,
             last_done,
             doubted,
             next,
@@ -193,15 +201,27 @@ impl Run {
 
     /// Returns the data of the record.
     pub(crate) fn to_data(&self) -> String {
-        let Run { tick, state, attempt, fencing_token, by, since, last_done, doubted, next, period, other } =
-            self;
+        let Run {
+            tick,
+            state,
+            attempt,
+            fencing_token,
+            by,
+            since,
+            first,
+            last_done,
+            doubted,
+            next,
+            period,
+            other,
+        } = self;
         let mut text = format!("{FIRST_LINE}{VERSION}\ntick: {tick}\nstate: {state}\nattempt: {attempt}\n");
         // Writing to a string never fails.
         let _ = write!(text, "token: {}", fencing_token.number());
         if fencing_token.turn() > 0 {
             let _ = write!(text, ".{}", fencing_token.turn());
         }
-        let _ = write!(text, "\nby: {by}\nsince: {since}\n");
+        let _ = write!(text, "\nby: {by}\nsince: {since}\nfirst: {first}\n");
         if let Some(time) = last_done {
             let _ = writeln!(text, "done: {time}");
         }
@@ -237,7 +257,7 @@ mod tests {
     use super::*;
 
     const RECORD: &str = "zlock job 1\ntick: 2026-11-24T21:00:00Z\nstate: started\nattempt: 2\ntoken: 47.1\nby: a b\n\
-                          since: 2026-11-24T21:00:01.500Z\ndone: 2026-11-24T20:00:00Z\nnext: 2026-11-24T22:00:00Z\n\
+                          since: 2026-11-24T21:00:01.500Z\nfirst: 2026-11-01T00:00:00Z\ndone: 2026-11-24T20:00:00Z\nnext: 2026-11-24T22:00:00Z\n\
                           period: 3600.5s\npriority: high: 7\n";
 
     fn parse(text: &str) -> Result<Option<Run>> {
@@ -267,6 +287,9 @@ mod tests {
             next.to_data().contains("\nby: c state: done\n")
                 && next.to_data().contains("priority: high: 7\n")
         );
+        assert_eq!((next.first, done.first), (run.first, run.first));
+        let without = RECORD.replace("first: 2026-11-01T00:00:00Z\n", "");
+        assert_eq!(parse(&without).unwrap().unwrap().first, run.tick, "by an earlier program");
         assert_eq!(parse("").unwrap(), None);
     }
 
@@ -280,6 +303,7 @@ mod tests {
             ("attempt: 2", "attempt: -2"),
             ("token: 47.1", "tokens: 47"),
             ("since: ", "since: x"),
+            ("first: ", "first: x"),
             ("done: ", "done: x"),
             ("next: ", "next: x"),
             ("period: ", "period: x"),

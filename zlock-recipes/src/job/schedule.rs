@@ -54,11 +54,23 @@ pub(crate) fn longest_gap(schedule: &dyn Schedule, now: Tick) -> Option<Duration
     for at in hours.map(|hour| Tick::from_millis(now.millis() + hour * HOUR)) {
         let Some(next) = schedule.next(at) else { break };
         if next.after(at) > longest {
-            let before = schedule.due(Tick::from_millis(at.millis() - HOUR), at).pop();
-            longest = next.after(before.unwrap_or(at));
+            longest = next.after(last_until(schedule, at).unwrap_or(at));
         }
     }
     Some(longest)
+}
+
+/// Returns the last tick up to `until`, if there is one within a year.
+fn last_until(schedule: &dyn Schedule, until: Tick) -> Option<Tick> {
+    let mut back = HOUR;
+    loop {
+        let from = Tick::from_millis(until.millis().saturating_sub(back));
+        let last = ticks(schedule, from).take_while(|tick| *tick <= until).last();
+        if last.is_some() || back > 366 * 24 * HOUR {
+            return last;
+        }
+        back *= 4;
+    }
 }
 
 /// A tick at each multiple of a period since 1970, in UTC: an interval of an hour is due at each full hour, on all machines.
@@ -145,6 +157,26 @@ mod tests {
         assert_eq!(burst.due(tick(10), tick(13)), [tick(11), tick(12), tick(13)]);
         let calls = burst.0.into_inner();
         assert!(calls < 10 * MOST, "{calls} calls");
+    }
+
+    /// Each minute of the first five days of 90.
+    #[derive(Debug)]
+    struct Season;
+
+    impl Schedule for Season {
+        fn next(&self, after: Tick) -> Option<Tick> {
+            const DAY: u64 = 86_400;
+            let next = after.millis() / 60_000 * 60 + 60;
+            Some(tick(if next % (90 * DAY) < 5 * DAY { next } else { (next / (90 * DAY) + 1) * 90 * DAY }))
+        }
+    }
+
+    #[test]
+    fn a_long_pause_is_the_longest_gap_whenever_it_is_looked_at() {
+        let gap = Duration::from_secs(85 * 86_400 + 60);
+        for day in [0, 4, 10, 40, 54, 56, 60, 89] {
+            assert_eq!(longest_gap(&Season, tick((900 + day) * 86_400)), Some(gap), "{day}");
+        }
     }
 
     #[test]

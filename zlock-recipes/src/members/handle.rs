@@ -141,7 +141,14 @@ impl Members {
                 Err(Error::new(ErrorKind::Unavailable, "join").with_path(&member).with_message(message))
             })?;
         let reports = MemberReports::new(client, &self.name);
-        let keep = Arc::new(Keep::new(member, payload, client.session.clone(), taken, reports));
+        let keep = Arc::new(Keep::new(
+            member,
+            payload,
+            client.session.clone(),
+            taken,
+            reports,
+            Arc::downgrade(client),
+        ));
         // Whatever is registered from now on is removed, unless the caller gets the membership.
         let mut abandoned = Abandoned { members: self, keep: Some(keep.clone()) };
         let registration = register(groups, &keep, replaces, &mut Vec::new()).await;

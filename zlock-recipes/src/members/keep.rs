@@ -1,7 +1,7 @@
 //! Keeps a member registered: again in each new session, and when an operator has deleted its node.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use zlock_core::observer::MemberState;
@@ -11,6 +11,7 @@ use zlock_core::{
 };
 
 use super::reports::MemberReports;
+use crate::client::inner::ClientInner;
 use crate::client::joined::JoinedId;
 use crate::place::pauses::PAUSES;
 
@@ -23,6 +24,7 @@ pub(super) struct Keep {
     state: Mutex<State>,
     changed: Signal,
     pub(super) reports: MemberReports,
+    client: Weak<ClientInner>,
     /// Raised when the owner wants no more.
     leaving: Flag,
     /// Raised when nothing is registered from then on.
@@ -46,8 +48,10 @@ impl Keep {
         session: SessionEvents,
         id: JoinedId,
         reports: MemberReports,
+        client: Weak<ClientInner>,
     ) -> Self {
         Keep {
+            client,
             member,
             payload,
             session,
@@ -251,7 +255,7 @@ impl Job for LeaveJob {
 }
 
 /// Removes the node, when nothing is registered any more. Retries until it succeeds or the epoch is over. In both cases no node is
-/// left.
+/// left. Gives up if the store refuses it and no handle of the client is left, so that the session can end.
 async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
     // The last one in which the member may have been registered.
     let (mut session, epoch) = (keep.session.clone(), keep.session.epoch());
@@ -260,6 +264,10 @@ async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
         while let Some(groups) = backend.groups()
             && let Err(error) = keep.remove(groups).await
         {
+            if keep.client.strong_count() == 0 && !error.is_retryable() {
+                tracing::warn!(member = %keep.member, %error, "a member could not be removed");
+                return;
+            }
             tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
             pauses.sleep().await;
         }

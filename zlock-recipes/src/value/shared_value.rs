@@ -268,13 +268,16 @@ impl SharedValue {
                     if lock.node() != guard.name {
                         continue;
                     }
-                    // The holder may not know yet that its lock is lost.
-                    if let Some(hold) = lock.hold() {
+                    // The holder may not know yet that its lock is lost. A lock of another client may be in another store.
+                    let session = &self.client.inner().session;
+                    if let Some(hold) = lock.hold().filter(|hold| hold.client().session.is_same(session)) {
                         hold.removed();
                     }
                     lock.check()?;
                     let gone = Error::new(ErrorKind::NodeDeleted, "write_under").with_path(lock.path());
-                    return Err(gone.with_message("the node of the lock no longer exists"));
+                    return Err(
+                        gone.with_message("the node of the lock does not exist in the store of the value")
+                    );
                 }
                 _ => return Err(self.unexpected("write_under")),
             }

@@ -12,7 +12,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, Result};
 use zlock_recipes::Handoff;
-use zlock_recipes::job::{Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Tick};
+use zlock_recipes::job::{
+    Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Schedule, Tick,
+};
 
 use crate::case::{LONG, MOMENT, lock};
 use crate::{Case, Process};
@@ -480,6 +482,46 @@ pub async fn loop_ends_with_its_client(case: &Case<'_>) {
         assert_eq!(ended.unwrap_err().kind(), kind);
         assert!(began.elapsed() < MINUTE / 2, "{:?}", began.elapsed());
     }
+}
+
+/// A run panics. That counts as a failure: the loop goes on, with another attempt.
+pub async fn panic_is_a_failure(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(2));
+    let job = job.attempts(2);
+    let work = async |context: JobContext, _| {
+        assert_eq!(context.attempt(), 2, "the first attempt panics");
+        runs.run(context).await
+    };
+    let has_ended = async || job.last().await.unwrap().is_some_and(|run| run.last_done == Some(minute(2)));
+    tokio::select! {
+        biased;
+        ended = job.every(Interval::new(MINUTE).unwrap(), work) => panic!("{ended:?}"),
+        () = case.until("the second attempt is recorded", has_ended) => {}
+    }
+    assert_eq!(runs.of(), [(minute(1), 1), (minute(2), 1)]);
+}
+
+/// A schedule of one tick, which it returns however late it is.
+#[derive(Debug)]
+struct OnlyOnce;
+
+impl Schedule for OnlyOnce {
+    fn next(&self, _after: Tick) -> Option<Tick> {
+        Some(minute(2))
+    }
+}
+
+/// A schedule that returns a tick which is not later has no more ticks.
+pub async fn tick_that_is_not_later_ends_the_loop(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(3));
+    job.every(OnlyOnce, |context, _| runs.run(context)).await.unwrap();
+    assert_eq!(runs.of(), [(minute(1), 1), (minute(2), 1)]);
 }
 
 /// The lock of a run is lost in an outage. A shutdown during the outage does not wait for the run.

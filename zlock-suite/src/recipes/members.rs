@@ -45,6 +45,19 @@ fn has(id: &str, payload: &[u8]) -> impl Fn(&MembersView) -> bool {
     move |view| view.get(id).is_some_and(|member| member.payload == payload)
 }
 
+/// The store refuses to remove a member. Its client's session ends nevertheless with the last handle, and the member with it.
+pub async fn refused_leave_does_not_keep_the_session(case: &Case<'_>) {
+    let b = case.process().await;
+    let mut watch = members(case, &b).watch();
+    let (client, faults) = case.unkept().await;
+    let group = client.members(case.path("group")).unwrap();
+    faults.fail(Call::Leave, Side::Before, usize::MAX, ErrorKind::NotAuthorized);
+    drop(group.join("w1", "a").await.unwrap());
+    shows(case, &mut watch, has("w1", b"a")).await;
+    drop((group, client));
+    shows(case, &mut watch, |view| view.members.is_empty()).await;
+}
+
 /// Members see each other with their payloads, and who leaves is gone. Somebody who only looks is not among them.
 pub async fn members_see_each_other_and_an_observer_is_none(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+mod mem;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod zk;

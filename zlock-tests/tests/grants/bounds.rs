@@ -37,6 +37,19 @@ fn handles_are_send_sync_and_static() {
     check::<SessionEvents>();
 }
 
+/// Each task starts the next one in the scope that it runs in, and ends.
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_is_carried_on_does_not_grow() {
+    let client = Client::new(MemServer::new().connect());
+    let mutex = client.mutex("/app/lock").unwrap();
+    let mut scope = Scope::default();
+    for _ in 0..100 {
+        scope = scope.scope(mutex.run(async { Scope::current() })).await.unwrap();
+    }
+    let levels = format!("{scope:?}").matches("Level").count();
+    assert!(levels <= 2, "{levels}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn futures_are_send() {
     let client = Client::new(MemServer::new().connect());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use zlock::mem::{Fate, Fault, MemLink, MemServer, Operation};
+use zlock::mem::{Fate, Fault, MemLink, MemOptions, MemServer, Operation};
 use zlock::{Client, InterProcessMutex, LockPath, Release};
 use zlock_suite::{Case, Cut, Process, run, sweep};
 use zlock_testkit::mem::MemStore;
@@ -261,4 +261,23 @@ async fn a_hook_that_panics_does_not_stop_the_server() {
     server.clear_faults();
     let guard = other.mutex("/hook/b").unwrap().try_acquire().await.unwrap().expect("a free lock");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// A leader blocks its thread until its leadership is lost, and then panics.
+#[tokio::test]
+async fn a_panic_is_not_lost_with_the_leadership() {
+    let session = Duration::from_millis(500);
+    let options = MemOptions::default().with_session_timeout(session);
+    let client = Client::new(MemServer::new().connect_with(options));
+    let leading = tokio::spawn(async move {
+        let election = client.election("/app/leader").unwrap();
+        let work = async |leader: zlock::LeaderContext| {
+            std::thread::sleep(2 * session);
+            leader.check().unwrap();
+            Ok::<_, zlock::Error>(())
+        };
+        election.lead(work).await
+    });
+    let ended = tokio::time::timeout(LONG, leading).await.expect("it campaigns again");
+    assert!(ended.unwrap_err().is_panic());
 }

@@ -1,12 +1,14 @@
 //! `zlock record`: a page that shows who held a lock and who waited for it, on a time line.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock::{Client, ErrorKind, NodeName, Participant};
@@ -94,52 +96,50 @@ pub(crate) async fn record(args: Record) -> Result<ExitCode, Failure> {
 /// Where the page goes.
 enum Page {
     Output,
-    /// A file that replaces another one, or is new.
+    /// Opened before the recording, which shows that it can be written.
     File {
-        part: PathBuf,
-        file: PathBuf,
+        file: File,
+        path: PathBuf,
+        /// It did not exist before, and has no page yet.
+        is_new: bool,
     },
-    /// Something else, such as a device.
-    Other(File),
 }
 
 impl Page {
-    /// Finds out, before the recording, that the page cannot be written.
-    fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
-        let Some(file) = file else { return Ok(Page::Output) };
-        if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
-            let opened = File::options().write(true).open(&file);
-            return opened.map(Page::Other).map_err(|error| failed(&file, &error));
-        }
-        let mut name = file.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
-        let part = file.with_file_name(name);
-        match File::create(&part) {
-            Ok(_) => Ok(Page::File { part, file }),
-            Err(error) => Err(failed(&part, &error)),
+    fn new(path: Option<PathBuf>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Page::Output) };
+        let is_new = !path.exists();
+        // A pipe without a reader must not keep the user here.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let opened = File::options().write(true).create(true).truncate(false).custom_flags(flags).open(&path);
+        let file = opened.and_then(|file| {
+            fcntl_setfl(&file, OFlags::empty())?;
+            Ok(file)
+        });
+        match file {
+            Ok(file) => Ok(Page::File { file, path, is_new }),
+            Err(error) => Err(failed(&path, &error)),
         }
     }
 
-    fn write(&self, page: &[u8]) -> Result<(), Failure> {
-        match self {
+    fn write(mut self, page: &[u8]) -> Result<(), Failure> {
+        match &mut self {
             Page::Output => write(page),
-            Page::File { part, file } => {
-                let written = fs::write(part, page).and_then(|()| fs::rename(part, file));
-                written.map_err(|error| failed(part, &error))
-            }
-            Page::Other(file) => {
-                let written = (&*file).write_all(page);
-                written.map_err(|error| Failure::failed(format!("the page could not be written: {error}")))
+            Page::File { file, path, is_new } => {
+                // Fails for a device, which has no length.
+                let _ = file.set_len(0);
+                file.write_all(page).map_err(|error| failed(path, &error))?;
+                *is_new = false;
+                Ok(())
             }
         }
     }
 }
 
 impl Drop for Page {
-    /// Nothing is left if nothing was recorded. After the rename, there is no such file.
     fn drop(&mut self) {
-        if let Page::File { part, .. } = self {
-            let _ = fs::remove_file(part);
+        if let Page::File { path, is_new: true, .. } = self {
+            let _ = std::fs::remove_file(path);
         }
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Front {
     /// Children from before this process was zlock: a shell may have started some before it executed zlock.
     inherited: Vec<Pid>,
     terminal: Option<Arc<Terminal>>,
+    /// A loss is followed by another campaign or join.
+    begins_again: bool,
     /// The signals to forward.
     signals: UnboundedReceiver<i32>,
     /// The command's process group, once the command runs.
@@ -59,6 +61,7 @@ impl Front {
         keeper: Pid,
         inherited: Vec<Pid>,
         terminal: Option<Arc<Terminal>>,
+        begins_again: bool,
     ) -> Result<Ended, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         // If any of this fails, the link closes, and the keeper ends.
@@ -71,6 +74,7 @@ impl Front {
                 keeper,
                 inherited,
                 terminal,
+                begins_again,
                 signals,
                 group: None,
                 vigil: None,
@@ -246,8 +250,9 @@ impl Front {
         if self.is_recording {
             say("the process that held the lock ended before it had recorded that the command succeeded");
         }
-        if self.is_lost {
-            // A signal that arrives from now on ends this process, which may be about to begin again.
+        self.take_back_terminal();
+        if self.is_lost && self.begins_again {
+            // A signal that arrives from now on ends this process, unless it is the first one of a container.
             let caught = [libc::SIGTERM, libc::SIGINT].into_iter().filter(|signal| !sys::is_ignored(*signal));
             caught.for_each(sys::reset);
         }
@@ -256,9 +261,10 @@ impl Front {
             yield_now().await;
         }
         while let Ok(signal) = self.signals.try_recv() {
-            self.forward(signal);
+            if [libc::SIGTERM, libc::SIGINT].contains(&signal) {
+                self.end_signal = Some(signal);
+            }
         }
-        self.take_back_terminal();
         Ended { code, is_lost: self.is_lost, end_signal: self.end_signal }
     }
 
@@ -321,6 +327,7 @@ mod tests {
             keeper: Pid::INIT,
             inherited: Vec::new(),
             terminal: None,
+            begins_again: false,
             signals,
             group: None,
             vigil: None,
@@ -335,6 +342,8 @@ mod tests {
     async fn a_signal_that_arrives_with_the_end_counts() {
         let ((link, _keeper), signals) = (UnixStream::pair().unwrap(), signals::forwarded().unwrap());
         kill_process(getpid(), Signal::TERM).unwrap();
+        // The handler may run on another thread. The runtime, which has this one alone, sees nothing meanwhile.
+        std::thread::sleep(Duration::from_millis(200));
         assert_eq!(front(link, signals).ended(exit::LOST).await.end_signal, Some(libc::SIGTERM));
     }
 

@@ -174,7 +174,11 @@ impl Keeper {
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
         match held {
             Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
-            Held::Job(run) => end(*run, done, log).await,
+            Held::Job(run) => {
+                let ended = end(*run, done, log).await;
+                link.send(Message::Done(code(&ended.0)));
+                ended
+            }
             Held::Member(member) => (done, leave(member, log).await),
         }
     }

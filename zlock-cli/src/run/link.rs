@@ -136,6 +136,7 @@ mod tests {
             Message::Stopped(20),
             Message::Done(255),
             Message::Lost,
+            Message::Recording,
         ];
         messages.iter().for_each(|message| front.send(*message));
         for message in messages {

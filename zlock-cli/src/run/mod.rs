@@ -95,7 +95,7 @@ fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
             drop((keeper_end, target, args));
             let mut ignored = ignored;
             ignored.extend(signals::ignore_terminal());
-            let ended = Front::run(front_end, keeper, inherited, terminal)?;
+            let ended = Front::run(front_end, keeper, inherited, terminal, begins_again)?;
             match ended.end_signal {
                 _ if !(ended.is_lost && begins_again) => Ok(ExitCode::from(ended.code)),
                 Some(signal) => Ok(ExitCode::from(exit::by_signal(signal))),

@@ -17,7 +17,7 @@ use super::{Count, Row};
 use crate::exit::Failure;
 
 /// The time limit for the next part of an answer.
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls `row` with each lock below a path.
 pub(super) async fn each_lock(

@@ -111,7 +111,7 @@ async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Res
             () = signals.any() => Wish::Quit,
             () = sleep_until(next) => Wish::Look,
         };
-        let is_typing = state.is_typing;
+        let is_asked = state.is_typing || state.asking.is_some() || matches!(wish, Wish::Revoke(_));
         let act = async {
             match wish {
                 Wish::Nothing => {}
@@ -142,8 +142,8 @@ async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Res
         let quits = tokio::select! {
             biased;
             () = signals.any() => true,
-            () = keys.quit(is_typing) => true,
             done = act => done?,
+            () = keys.quit(is_asked) => true,
         };
         if quits {
             return Ok(());
@@ -193,12 +193,15 @@ impl Keys {
         }
     }
 
-    /// Waits for a key that ends the view whatever is shown, and keeps the others.
-    async fn quit(&mut self, is_typing: bool) {
+    /// Waits for a key that ends the view, and keeps the others. After a key that asks for text or an answer, q is part of that.
+    async fn quit(&mut self, mut is_asked: bool) {
+        let asks = |key: &KeyEvent| [KeyCode::Char('/'), KeyCode::Char('r')].contains(&key.code);
+        is_asked |= self.early.iter().any(asks);
         while let Some(key) = self.pressed.recv().await {
-            if is_interrupt(key) || key.code == KeyCode::Char('q') && !is_typing {
+            if is_interrupt(key) || key.code == KeyCode::Char('q') && !is_asked {
                 return;
             }
+            is_asked |= asks(&key);
             self.early.push_back(key);
         }
     }

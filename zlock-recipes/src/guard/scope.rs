@@ -32,14 +32,10 @@ tokio::task_local! {
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Scope(Option<Arc<Level>>);
-
-#[derive(Debug)]
-struct Level {
+pub struct Scope(
     /// The innermost lock is last. Weak, so that a scope that outlives its locks does not keep a client alive.
-    holds: Vec<Weak<Hold>>,
-    outer: Scope,
-}
+    Arc<[Weak<Hold>]>,
+);
 
 impl Scope {
     /// Returns the scope that the calling code runs in, which is empty outside of all locks.
@@ -53,20 +49,16 @@ impl Scope {
         SCOPE.scope(self, future)
     }
 
-    /// Returns this scope with one more lock in it.
-    pub(crate) fn and(mut self, hold: &Arc<Hold>) -> Self {
-        // A scope that is carried on from task to task has levels whose locks were released long ago.
-        while let Some(level) =
-            self.0.take_if(|level| level.holds.iter().all(|hold| hold.strong_count() == 0))
-        {
-            self = level.outer.clone();
-        }
-        Scope(Some(Arc::new(Level { holds: vec![Arc::downgrade(hold)], outer: self })))
+    /// Returns this scope with one more lock in it. Locks that were released are left out: a scope may be carried on from task to
+    /// task without an end.
+    pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
+        let outer = self.0.iter().filter(|hold| hold.strong_count() > 0).cloned();
+        Scope(outer.chain([Arc::downgrade(hold)]).collect())
     }
 
     /// Returns a scope of these locks alone.
     pub(crate) fn of(holds: Vec<Weak<Hold>>) -> Self {
-        Scope(Some(Arc::new(Level { holds, outer: Scope::default() })))
+        Scope(holds.into())
     }
 
     /// Enters again the innermost hold of this lock if the calling code runs in its scope: same session, same path and same
@@ -76,19 +68,15 @@ impl Scope {
         path: &LockPath,
         label: Label,
     ) -> Option<Result<(Arc<Hold>, Entry)>> {
-        let mut scope = Scope::current();
-        while let Some(level) = scope.0 {
-            for hold in level.holds.iter().rev().filter_map(Weak::upgrade) {
-                if hold.path() != path || !hold.client().session.is_same(&client.session) {
-                    continue;
-                }
-                match hold.enter(label) {
-                    Entered::As(entry) => return Some(Ok((hold, entry))),
-                    Entered::Upgrade => return Some(Err(refused(&hold))),
-                    Entered::NotThis | Entered::TooLate => {}
-                }
+        for hold in Scope::current().0.iter().rev().filter_map(Weak::upgrade) {
+            if hold.path() != path || !hold.client().session.is_same(&client.session) {
+                continue;
             }
-            scope = level.outer.clone();
+            match hold.enter(label) {
+                Entered::As(entry) => return Some(Ok((hold, entry))),
+                Entered::Upgrade => return Some(Err(refused(&hold))),
+                Entered::NotThis | Entered::TooLate => {}
+            }
         }
         None
     }

@@ -60,17 +60,31 @@ pub(crate) fn longest_gap(schedule: &dyn Schedule, now: Tick) -> Option<Duration
     Some(longest)
 }
 
-/// Returns the last tick up to `until`, if there is one within a year.
+/// Returns the last tick up to `until`, if there is one within a year. Found by halves, since there may be a tick each second.
 fn last_until(schedule: &dyn Schedule, until: Tick) -> Option<Tick> {
+    let next = |after: u64| {
+        let next = schedule.next(Tick::from_millis(after))?;
+        (next.millis() > after && next <= until).then_some(next.millis())
+    };
     let mut back = HOUR;
-    loop {
-        let from = Tick::from_millis(until.millis().saturating_sub(back));
-        let last = ticks(schedule, from).take_while(|tick| *tick <= until).last();
-        if last.is_some() || back > 366 * 24 * HOUR {
-            return last;
+    let mut last = loop {
+        if let Some(first) = next(until.millis().saturating_sub(back)) {
+            break first;
+        }
+        if back > 366 * 24 * HOUR {
+            return None;
         }
         back *= 4;
+    };
+    let mut end = until.millis();
+    while last < end {
+        let middle = u64::midpoint(last, end);
+        match next(middle) {
+            Some(later) => last = later,
+            None => end = middle,
+        }
     }
+    Some(Tick::from_millis(last))
 }
 
 /// A tick at each multiple of a period since 1970, in UTC: an interval of an hour is due at each full hour, on all machines.

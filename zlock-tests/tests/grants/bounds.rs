@@ -37,17 +37,24 @@ fn handles_are_send_sync_and_static() {
     check::<SessionEvents>();
 }
 
-/// Each task starts the next one in the scope that it runs in, and ends.
+/// Each task starts the next one in the scope that it runs in, and ends before or after that has a lock of its own.
 #[tokio::test(start_paused = true)]
 async fn a_scope_that_is_carried_on_does_not_grow() {
     let client = Client::new(MemServer::new().connect());
-    let mutex = client.mutex("/app/lock").unwrap();
-    let mut scope = Scope::default();
-    for _ in 0..100 {
-        scope = scope.scope(mutex.run(async { Scope::current() })).await.unwrap();
+    let mutexes = ["/app/a", "/app/b"].map(|path| client.mutex(path).unwrap());
+    let (mut scope, mut before) = (Scope::default(), None);
+    for n in 0..100 {
+        let guard = scope.clone().scope(mutexes[n % 2].acquire()).await.unwrap();
+        scope = scope.scope(guard.scope(async { Scope::current() })).await;
+        // The outer one, hand over hand.
+        if let Some(outer) = before.replace(guard).filter(|_| n < 50) {
+            assert_eq!(Guard::release(outer).await.unwrap(), Release::Released);
+        } else if let Some(guard) = before.take_if(|_| n >= 50) {
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
     }
-    let levels = format!("{scope:?}").matches("Level").count();
-    assert!(levels <= 2, "{levels}");
+    let holds = format!("{scope:?}").matches("(Weak)").count();
+    assert!(holds <= 2, "{holds}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,10 +32,10 @@ tokio::task_local! {
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Scope(
+pub struct Scope {
     /// The innermost lock is last. Weak, so that a scope that outlives its locks does not keep a client alive.
-    Arc<[Weak<Hold>]>,
-);
+    holds: Arc<[Weak<Hold>]>,
+}
 
 impl Scope {
     /// Returns the scope that the calling code runs in, which is empty outside of all locks.
@@ -52,13 +52,13 @@ impl Scope {
     /// Returns this scope with one more lock in it. Locks that were released are left out: a scope may be carried on from task to
     /// task without an end.
     pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
-        let outer = self.0.iter().filter(|hold| hold.strong_count() > 0).cloned();
-        Scope(outer.chain([Arc::downgrade(hold)]).collect())
+        let outer = self.holds.iter().filter(|hold| hold.strong_count() > 0).cloned();
+        Scope { holds: outer.chain([Arc::downgrade(hold)]).collect() }
     }
 
     /// Returns a scope of these locks alone.
     pub(crate) fn of(holds: Vec<Weak<Hold>>) -> Self {
-        Scope(holds.into())
+        Scope { holds: holds.into() }
     }
 
     /// Enters again the innermost hold of this lock if the calling code runs in its scope: same session, same path and same
@@ -68,7 +68,7 @@ impl Scope {
         path: &LockPath,
         label: Label,
     ) -> Option<Result<(Arc<Hold>, Entry)>> {
-        for hold in Scope::current().0.iter().rev().filter_map(Weak::upgrade) {
+        for hold in Scope::current().holds.iter().rev().filter_map(Weak::upgrade) {
             if hold.path() != path || !hold.client().session.is_same(&client.session) {
                 continue;
             }

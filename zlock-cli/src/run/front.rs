@@ -69,22 +69,32 @@ impl Front {
             group::adopt_orphans();
             let signals = signals::forwarded().map_err(cannot_watch)?;
             let link = Link::new(link).map_err(cannot_watch)?;
-            let front = Front {
-                link,
-                keeper,
-                inherited,
-                terminal,
-                begins_again,
-                signals,
-                group: None,
-                vigil: None,
-                done: None,
-                is_recording: false,
-                is_lost: false,
-                end_signal: None,
-            };
-            front.watch().await
+            Front::new(link, keeper, inherited, terminal, begins_again, signals).watch().await
         })
+    }
+
+    fn new(
+        link: Link,
+        keeper: Pid,
+        inherited: Vec<Pid>,
+        terminal: Option<Arc<Terminal>>,
+        begins_again: bool,
+        signals: UnboundedReceiver<i32>,
+    ) -> Self {
+        Front {
+            link,
+            keeper,
+            inherited,
+            terminal,
+            begins_again,
+            signals,
+            group: None,
+            vigil: None,
+            done: None,
+            is_recording: false,
+            is_lost: false,
+            end_signal: None,
+        }
     }
 
     async fn watch(mut self) -> Result<Ended, Failure> {
@@ -322,20 +332,7 @@ mod tests {
     }
 
     fn front(link: UnixStream, signals: UnboundedReceiver<i32>) -> Front {
-        Front {
-            link: Link::new(link).unwrap(),
-            keeper: Pid::INIT,
-            inherited: Vec::new(),
-            terminal: None,
-            begins_again: false,
-            signals,
-            group: None,
-            vigil: None,
-            done: None,
-            is_recording: false,
-            is_lost: false,
-            end_signal: None,
-        }
+        Front::new(Link::new(link).unwrap(), Pid::INIT, Vec::new(), None, false, signals)
     }
 
     #[tokio::test]

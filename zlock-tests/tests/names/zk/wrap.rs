@@ -211,9 +211,10 @@ async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
         // A client that finds the path empty would reset the counter.
         let node = foreign(&observer, PATH).await;
         let held = wait_behind(&first, &observer, 1).await;
+        // The session's requests are executed in order: behind this create, the first one has listed the foreign node.
+        let second = wait_behind(&first, &observer, 2).await;
         observer.remove(&node).await;
         let held = held.await.unwrap();
-        let second = wait_behind(&first, &observer, 1).await;
         let places = numbers(&observer, PATH).await;
         assert!(places.contains(&(i32::MAX - EDGE - 1)), "not in the last place: {places:?}");
         let room = Arc::new(Room::default());

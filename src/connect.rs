@@ -171,7 +171,7 @@ impl Connect {
     ///
     /// This allows a service to start before its store. Until the first session begins, the client behaves as if it had lost
     /// one: its session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next session. After the
-    /// backend's operation timeout, they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the error's source is
+    /// backend's operation timeout, they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the error's cause is
     /// the reason why there is no session. `acquire_timeout` and `try_acquire` fail with
     /// [`Timeout`](crate::ErrorKind::Timeout) if their own time limit passes first. If the store rejects the credentials, all
     /// calls fail with [`NotAuthorized`](crate::ErrorKind::NotAuthorized).

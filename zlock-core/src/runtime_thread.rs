@@ -63,7 +63,7 @@ impl RuntimeThread {
         let end = Arc::<End>::default();
         let runtime = RuntimeThread::runtime(&end).map_err(|error| {
             let failed = Error::new(ErrorKind::Unexpected, "dedicated thread");
-            failed.with_message("the thread could not be started").with_source(error)
+            failed.with_message("the thread could not be started").with_cause(error)
         })?;
         Ok(RuntimeThread { runtime, owner: Arc::new(Owner { end, process: process::id() }) })
     }
@@ -126,7 +126,7 @@ impl RuntimeThread {
         match task.await {
             Ok(output) => output,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(error) => Err(Error::new(ErrorKind::Closed, "dedicated thread").with_source(error)),
+            Err(error) => Err(Error::new(ErrorKind::Closed, "dedicated thread").with_cause(error)),
         }
     }
 }

@@ -95,7 +95,7 @@ impl kit::Failure for Failure {
 
     fn explain(self, error: Error) -> Error {
         match self {
-            Failure::Etcd(source) | Failure::WrongCredentials(source) => error.with_source(source),
+            Failure::Etcd(source) | Failure::WrongCredentials(source) => error.with_cause(source),
             Failure::Silent => error.with_message("no response"),
             Failure::Unauthenticated => {
                 error.with_message("the connection's authentication is no longer valid")

@@ -109,7 +109,7 @@ fn explain(source: postgres::Error, error: Error) -> Error {
         // The library's text is only about the attempt: "error connecting to server".
         let cause = std::error::Error::source(&source).map(|cause| format!(": {cause}"));
         let message = format!("{source}{}", cause.unwrap_or_default());
-        return error.with_message(message).with_source(source);
+        return error.with_cause(message);
     };
     let mut message = found.message().to_owned();
     if is_missing(found.code().code()) {
@@ -121,7 +121,7 @@ fn explain(source: postgres::Error, error: Error) -> Error {
     } else if let Some(hint) = found.hint() {
         message = format!("{message}: {hint}");
     }
-    error.with_message(message).with_source(source)
+    error.with_cause(message)
 }
 
 /// Returns what an error means for a request that was sent.

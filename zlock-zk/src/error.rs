@@ -58,15 +58,15 @@ impl kit::Failure for Failure {
     fn explain(self, error: Error) -> Error {
         match self {
             Failure::Zk(source @ zk::Error::Unimplemented) => {
-                error.with_message("ZooKeeper 3.5.3 or later is needed").with_source(source)
+                error.with_message("ZooKeeper 3.5.3 or later is needed").with_cause(source)
             }
-            Failure::Zk(source) => error.with_source(source),
+            Failure::Zk(source) => error.with_cause(source),
             Failure::ServersDisagree => {
                 error.with_message("the connected server lists a node that its leader does not have")
             }
             Failure::NotWatching(why) => {
                 let error = error.with_message("no connection for watches");
-                if let Some(why) = why { error.with_source(why) } else { error }
+                if let Some(why) = why { error.with_cause(why) } else { error }
             }
             Failure::TooManyWatches { more, watched, limit } => error.with_message(format!(
                 "this client watches {watched} of at most {limit} bytes of paths and has no connection with room \

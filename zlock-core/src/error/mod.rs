@@ -25,7 +25,7 @@ struct Inner {
     message: Option<String>,
     ambiguous: bool,
     lock_lost: bool,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The kind of an [`Error`]. The documentation of each kind says what to do about it.
@@ -45,7 +45,7 @@ pub enum ErrorKind {
     /// the child, or call it earlier.
     BlockingRefused,
     /// The time given for an acquisition ended before it had its place in the queue. Nothing is held and nothing is
-    /// left behind. The phase says what the time was spent on. The source is the store's last failure, if it was still
+    /// left behind. The phase says what the time was spent on. The cause is the store's last failure, if it was still
     /// failing.
     Timeout(Phase),
     /// The time given for an acquisition ended while it waited for its turn in the queue. Nothing is held and nothing
@@ -85,7 +85,7 @@ pub enum ErrorKind {
     /// does not fail with this kind: it asks again. On ZooKeeper, also returned when the client already watches as much as
     /// it can. Try again later.
     Unavailable,
-    /// The store returned an unexpected response; the source has the details. Report it as a bug.
+    /// The store returned an unexpected response; the cause has the details. Report it as a bug.
     Unexpected,
 }
 
@@ -179,7 +179,7 @@ impl Error {
             message: None,
             ambiguous: false,
             lock_lost: false,
-            source: None,
+            cause: None,
         }))
     }
 
@@ -197,10 +197,10 @@ impl Error {
         self
     }
 
-    /// Sets the error that caused this one.
+    /// Sets the error that caused this one, which becomes a part of its text.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into().into());
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.cause = Some(cause.into().into());
         self
     }
 
@@ -258,6 +258,24 @@ impl Error {
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
+    }
+
+    /// Returns the error that caused this one, if there is one: for example, the last failure of the store, or the error of its
+    /// client library.
+    ///
+    /// Its text is the end of this error's own text. [`source`](std::error::Error::source), as usual for such an error, therefore
+    /// begins below it: what prints an error with all its sources prints each text once.
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Unavailable, "acquire").with_cause("connection refused");
+    /// assert_eq!(error.to_string(), "acquire: no server available: connection refused");
+    /// assert_eq!(error.cause().unwrap().to_string(), "connection refused");
+    /// ```
+    #[must_use]
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.0.cause.as_deref()
     }
 
     /// Returns `true` if the same call may succeed later without manual intervention.
@@ -343,7 +361,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, operation, path, message, ambiguous, lock_lost: _, source } = &*self.0;
+        let Inner { kind, operation, path, message, ambiguous, lock_lost: _, cause } = &*self.0;
         write!(f, "{operation}")?;
         if let Some(path) = path {
             write!(f, " {path}")?;
@@ -355,8 +373,8 @@ impl fmt::Display for Error {
         if *ambiguous {
             f.write_str(" (may have taken effect)")?;
         }
-        if let Some(source) = source {
-            write!(f, ": {source}")?;
+        if let Some(cause) = cause {
+            write!(f, ": {cause}")?;
         }
         Ok(())
     }
@@ -371,14 +389,14 @@ impl fmt::Debug for Error {
             .field("message", &self.0.message)
             .field("ambiguous", &self.0.ambiguous)
             .field("lock_lost", &self.0.lock_lost)
-            .field("source", &self.0.source)
+            .field("cause", &self.0.cause)
             .finish()
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_deref().map(|s| s as _)
+        self.cause()?.source()
     }
 }
 
@@ -391,13 +409,26 @@ mod tests {
         let e = Error::new(ErrorKind::Unavailable, "create")
             .with_path("/app")
             .with_message("3 attempts")
-            .with_source("connection reset")
+            .with_cause("connection reset")
             .ambiguous();
         assert_eq!(
             e.to_string(),
             "create /app: no server available: 3 attempts (may have taken effect): connection reset"
         );
         assert!(e.is_retryable() && e.is_ambiguous() && !e.is_timeout());
+    }
+
+    #[test]
+    fn a_chain_has_each_text_once() {
+        let inner = std::io::Error::other(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
+        let last = Error::new(ErrorKind::Unavailable, "create").with_cause(inner);
+        let error = Error::new(ErrorKind::Busy, "acquire").with_cause(last);
+        assert_eq!(
+            error.to_string(),
+            "acquire: others hold it or are ahead in the queue: create: no server available: unexpected end of file"
+        );
+        assert!(std::error::Error::source(&error).is_none());
+        assert!(error.cause().unwrap().is::<Error>());
     }
 
     #[test]

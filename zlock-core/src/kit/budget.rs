@@ -1,6 +1,5 @@
 //! The time and the retries of one operation.
 
-use std::error::Error as _;
 use std::fmt;
 
 use tokio::time::Instant;
@@ -141,7 +140,7 @@ impl<'a, T> Budget<'a, T> {
     ///
     /// # Errors
     /// - [`ErrorKind::Unavailable`] if there is none by the deadline. The message says whether there is no session or
-    ///   no connection. The source is the error of the last attempt at a session.
+    ///   no connection. The cause is the error of the last attempt at a session.
     /// - [`ErrorKind::Closed`] or [`ErrorKind::NotAuthorized`] if the backend is closed.
     /// - [`ErrorKind::SessionLost`] at once if the session of the operation's [node](Self::of_node) is past.
     ///
@@ -167,7 +166,7 @@ impl<'a, T> Budget<'a, T> {
         let message = format!("no {what} with {}{within}", self.options.hosts_text());
         let error = self.error(ErrorKind::Unavailable).with_message(message);
         match self.sessions.last_attempt() {
-            Some(cause) => error.with_source(cause),
+            Some(cause) => error.with_cause(cause),
             None => error,
         }
     }
@@ -193,7 +192,7 @@ impl<'a, T> Budget<'a, T> {
     /// # Errors
     /// The error for `failure` if it cannot be retried, the retries are used up, or the next one would be past the
     /// deadline; otherwise the error for a backend that is closed during the wait. If the time ran out during an
-    /// attempt, the source is the failure of the attempt before.
+    /// attempt, the cause is the failure of the attempt before.
     ///
     /// # Cancel safety
     /// Safe, but the retry is used up.
@@ -232,8 +231,8 @@ impl<'a, T> Budget<'a, T> {
     fn end(&self, failure: impl Failure) -> Error {
         let error = self.fail(failure);
         match &self.retried {
-            Some(cause) if error.source().is_none() && Instant::now() >= self.deadline => {
-                error.with_source(cause.clone())
+            Some(cause) if error.cause().is_none() && Instant::now() >= self.deadline => {
+                error.with_cause(cause.clone())
             }
             _ => error,
         }
@@ -366,7 +365,7 @@ mod tests {
         let mut budget = Budget::new(&sessions, &options, "delete", &path);
         budget.retry(Refused { retryable: true }).await.unwrap();
         let early = budget.retry(Interrupted::Closed).await.unwrap_err();
-        assert!(early.source().is_none());
+        assert!(early.cause().is_none());
         tokio::time::sleep_until(budget.deadline()).await;
         let cut_off = budget.retry(Interrupted::TimedOut).await.unwrap_err();
         let text = "delete /app: no server available: no response within the operation timeout: delete /app: no server \
@@ -375,7 +374,7 @@ mod tests {
         budget.restart();
         tokio::time::sleep_until(budget.deadline()).await;
         let restarted = budget.retry(Interrupted::TimedOut).await.unwrap_err();
-        assert!(restarted.source().is_none());
+        assert!(restarted.cause().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ pub trait Failure: Debug {
     /// Returns what follows from the failure.
     fn classify(&self) -> FailureClass;
 
-    /// Adds a message or a source to `error`, whose kind is that of [`classify`](Self::classify).
+    /// Adds a message or a cause to `error`, whose kind is that of [`classify`](Self::classify).
     fn explain(self, error: Error) -> Error;
 }
 

@@ -153,7 +153,7 @@ fn unserved(client: &ClientInner, cohort: &Cohort) -> Error {
     }
     let error = Error::new(ErrorKind::Unavailable, "acquire").with_path(cohort.path());
     match cohort.failure.get() {
-        Some(cause) => error.with_source(cause),
+        Some(cause) => error.with_cause(cause),
         None => error,
     }
 }

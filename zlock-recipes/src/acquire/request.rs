@@ -69,7 +69,7 @@ impl Request<'_> {
     }
 
     /// The error of an acquisition that ran out of time. Its kind depends on whether the acquisition had its place in the queue.
-    /// Its source is the store's last failure, unless that was overcome.
+    /// Its cause is the store's last failure, unless that was overcome.
     pub(crate) fn timed_out(self, operation: &'static str, queued: bool, last: Option<Error>) -> Error {
         let state = self.client.session.current().state;
         let kind = match state {
@@ -84,7 +84,7 @@ impl Request<'_> {
             (state == SessionState::Suspended).then(|| error.with_message("the connection is interrupted"))
         };
         match last.or_else(suspended) {
-            Some(cause) => error.with_source(cause),
+            Some(cause) => error.with_cause(cause),
             None => error,
         }
     }

@@ -167,7 +167,7 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Errors
     /// - [`Busy`](zlock_core::ErrorKind::Busy) if `time` passed while the acquisition waited for its turn in the queue;
-    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if it passed before the acquisition had its place there. The source is
+    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if it passed before the acquisition had its place there. The cause is
     ///   the store's last failure, if it was still failing.
     /// - Those of [`acquire`](Self::acquire): `Unavailable` if no server answers and the backend's operation timeout
     ///   is shorter than `time`.

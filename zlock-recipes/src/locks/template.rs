@@ -135,7 +135,7 @@ impl LockTemplate {
     /// # Errors
     /// - [`InvalidPath`](ErrorKind::InvalidPath) for the name, before anything is sent.
     /// - [`Busy`](ErrorKind::Busy) if all waits ended while the acquisition waited for its turn;
-    ///   [`Timeout`](ErrorKind::Timeout) if the waits ended before the acquisition had its place in the queue. The source
+    ///   [`Timeout`](ErrorKind::Timeout) if the waits ended before the acquisition had its place in the queue. The cause
     ///   is the store's last failure, if requests were still failing. If no server answers and the backend's operation
     ///   timeout is shorter than all waits together, the error is [`Unavailable`](ErrorKind::Unavailable), after that
     ///   timeout.

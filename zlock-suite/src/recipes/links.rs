@@ -352,7 +352,7 @@ pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
     ];
     for error in errors.map(Result::unwrap_err) {
         assert!(matches!(error.kind(), ErrorKind::Timeout(Phase::Connecting)), "{error}");
-        let cause = std::error::Error::source(&error).unwrap_or_else(|| panic!("no cause: {error}"));
+        let cause = error.cause().unwrap_or_else(|| panic!("no cause: {error}"));
         let kind = cause.downcast_ref().map(Error::kind);
         assert!(matches!(kind, Some(ErrorKind::Unavailable | ErrorKind::SessionLost)), "{cause}");
         assert!(error.to_string().ends_with(&format!(": {cause}")), "{error} does not show {cause}");
@@ -362,6 +362,6 @@ pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
     let guard = lock.acquire_timeout(LONG).await.unwrap();
     // A failure that was overcome is not a cause.
     let waited = case.lock::<M>(&case.process().await, "lock").acquire_timeout(short).await.unwrap_err();
-    assert!(std::error::Error::source(&waited).is_none(), "{waited}");
+    assert!(waited.cause().is_none(), "{waited}");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -149,7 +149,7 @@ impl ZkOptions {
                     }
                     Err(error) => {
                         let class = classify(&error);
-                        let error = self.kit.connect_error(class.kind).with_source(error);
+                        let error = self.kit.connect_error(class.kind).with_cause(error);
                         if !class.retryable {
                             return Err(error);
                         }
@@ -218,7 +218,7 @@ async fn establish(
             match timeout(turn(options.kit.connect_timeout, servers.len()), trying).await {
                 Ok(Ok(established)) => return Ok(established),
                 Ok(Err(error)) if !classify(&error).retryable => {
-                    return Err(failed(classify(&error).kind).with_source(error));
+                    return Err(failed(classify(&error).kind).with_cause(error));
                 }
                 Ok(Err(_)) | Err(_) => attempts.failed(dialed.elapsed() >= patience / 2),
             }

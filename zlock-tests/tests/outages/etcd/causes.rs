@@ -1,6 +1,5 @@
 //! The errors of acquisitions that time out because the cluster refuses their requests.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions, DeleteOptions, GetOptions};
@@ -16,7 +15,7 @@ const FULL: &str = "database space exceeded";
 
 fn expect_cause(error: &Error, phase: Phase, part: &str) {
     assert_eq!(error.kind(), ErrorKind::Timeout(phase), "{error}");
-    let cause = error.source().unwrap_or_else(|| panic!("no cause: {error}")).to_string();
+    let cause = error.cause().unwrap_or_else(|| panic!("no cause: {error}")).to_string();
     assert!(cause.contains(part), "{cause}");
     assert!(error.to_string().ends_with(&format!(": {cause}")), "{error}");
 }
@@ -51,7 +50,7 @@ async fn a_timeout_says_that_the_database_is_full() {
         alarm(AlarmAction::Deactivate).await;
         let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
         let waited = lock.acquire_timeout(SHORT).await.unwrap_err();
-        assert!(waited.source().is_none(), "overcome: {waited}");
+        assert!(waited.cause().is_none(), "overcome: {waited}");
         drop(guard);
         until("released", async || client.pending_cleanups() == 0).await;
         client.close().await.unwrap();

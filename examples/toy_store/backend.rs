@@ -239,9 +239,7 @@ impl CoordinationBackend for ToyBackend {
         data: &[u8],
     ) -> Result<Created> {
         let mut budget = self.shared.budget("create", parent);
-        if !id.is_uuid() {
-            return Err(budget.error(ErrorKind::InvalidArgument).with_message("the node ID is not a UUID"));
-        }
+        budget.check_node(id, data)?;
         let append = |table: &mut Table, session: SessionKey| {
             // There already if the answer to an earlier attempt was lost; but not in an earlier session.
             if find(table, parent, id).is_none_or(|row| row.session != Some(session.id)) {
@@ -330,6 +328,7 @@ impl CoordinationBackend for ToyBackend {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut budget = self.shared.budget("set_data", parent);
+        budget.check_size(data)?;
         let write = |table: &mut Table, _| {
             change(table, parent, &node.id, |row| {
                 row.data = data.to_vec();
@@ -348,6 +347,7 @@ impl CoordinationBackend for ToyBackend {
         data: &[u8],
     ) -> Result<Replaced> {
         let mut budget = self.shared.budget("replace_data", parent);
+        budget.check_size(data)?;
         let write = |table: &mut Table, _| {
             let row = find(table, parent, &node.id).cloned()?;
             if row.writes == writes {

@@ -30,6 +30,7 @@ fn list(table: &Table, group: &LockPath) -> Vec<ListedMember> {
 impl Groups for ToyBackend {
     async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
         let mut budget = self.shared.budget("join", member);
+        budget.check_size(data)?;
         let (Some(group), name) = (member.parent(), member.as_str().rsplit('/').next().unwrap_or_default())
         else {
             return Err(budget.error(ErrorKind::InvalidPath).with_message("a member needs a group"));

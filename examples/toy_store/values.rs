@@ -52,6 +52,7 @@ impl Values for ToyBackend {
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
         let mut budget = self.shared.budget("write_value", path);
+        budget.check_size(data)?;
         let (Some(parent), name) = split(path) else {
             return Err(budget.error(ErrorKind::InvalidPath).with_message("a value needs a parent"));
         };

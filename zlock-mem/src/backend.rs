@@ -32,7 +32,8 @@ impl MemServer {
 
     /// Connects a new client, which has its own session.
     ///
-    /// Inside a tokio runtime, the client is connected when this returns, unless the server is stopped. Elsewhere, its first
+    /// Inside a tokio runtime, the client is connected when this returns, unless the server is stopped or just busy with another thread's
+    /// request. Elsewhere, its first
     /// operation connects it. The runtime of that call keeps the session alive and runs the background work. When that
     /// runtime has ended, the runtime of the next operation takes over. If it has not ended but is not being driven, the
     /// session is lost.
@@ -69,7 +70,7 @@ impl MemBackend {
     /// Returns the link between this client and the server, through which a test injects network faults.
     #[must_use]
     pub fn link(&self) -> MemLink {
-        MemLink::new(self.shared.server.clone(), self.shared.client)
+        MemLink::new(&self.shared.server, self.shared.client)
     }
 
     /// Returns the terms of the client's sessions, according to its options. Performs no I/O.
@@ -229,6 +230,7 @@ impl CoordinationBackend for MemBackend {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
+        operation.budget.check_size(data)?;
         let mut name = node.name.clone();
         loop {
             let request = || Request::SetData {
@@ -256,6 +258,7 @@ impl CoordinationBackend for MemBackend {
         data: &[u8],
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
+        operation.budget.check_size(data)?;
         let request = || Request::SetData {
             parent: parent.clone(),
             name: node.name.as_str().into(),

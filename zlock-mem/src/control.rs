@@ -217,7 +217,7 @@ impl MemServer {
     #[must_use]
     pub fn link_of(&self, session: SessionId) -> Option<MemLink> {
         let client = self.0.lock().sessions.get(&session)?.client;
-        Some(MemLink::new(self.0.clone(), client))
+        Some(MemLink::new(&self.0, client))
     }
 
     /// Returns the number of armed watches.

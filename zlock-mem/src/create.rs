@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    Created, DeletionNotice, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName,
-    Queue, Result,
+    Created, DeletionNotice, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
 };
 
 use crate::error::Failure;
@@ -26,10 +25,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>) -> Result<Created> {
-    if !wanted.node_id.is_uuid() {
-        let why = format!("the node ID {} is not a UUID", Excerpt::of(wanted.node_id.as_str()));
-        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
-    }
+    operation.budget.check_node(wanted.node_id, wanted.data)?;
     let mut delay = Duration::ZERO;
     // The session of the last attempt.
     let mut last = None;

@@ -1,7 +1,7 @@
 //! Faults that lose single requests or their responses.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zlock_core::{LockPath, SessionId};
 
@@ -98,16 +98,16 @@ impl Fault {
     }
 }
 
-type Hook = Box<dyn FnMut(&Arrival) -> Fate + Send>;
+type Hook = dyn FnMut(&Arrival) -> Fate + Send;
 
 /// The faults in force.
 #[derive(Default)]
 pub(crate) struct Faults {
     rules: Mutex<Vec<Fault>>,
-    hook: Mutex<Option<Hook>>,
+    hook: Mutex<Option<Arc<Mutex<Hook>>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -118,8 +118,8 @@ impl Faults {
         }
     }
 
-    pub(crate) fn set_hook(&self, hook: Hook) {
-        *lock(&self.hook) = Some(hook);
+    pub(crate) fn set_hook(&self, hook: Box<Hook>) {
+        *lock(&self.hook) = Some(Arc::new(Mutex::new(hook)));
     }
 
     pub(crate) fn clear(&self) {
@@ -127,7 +127,8 @@ impl Faults {
         *lock(&self.hook) = None;
     }
 
-    /// Returns the outcome of this request. The hook is called last, with no mutex locked.
+    /// Returns the outcome of this request. The hook is called last, with only its own mutex locked: only one caller at a time
+    /// executes requests.
     pub(crate) fn fate(&self, client: ClientId, sent: &Sent) -> Fate {
         let operation = sent.request.operation();
         {
@@ -142,11 +143,9 @@ impl Faults {
                 }
             }
         }
-        let Some(mut hook) = lock(&self.hook).take() else { return Fate::Pass };
+        let Some(hook) = lock(&self.hook).clone() else { return Fate::Pass };
         let arrival = Arrival { operation, session: sent.session, parent: sent.request.parent().cloned() };
-        let fate = hook(&arrival);
-        lock(&self.hook).get_or_insert(hook);
-        fate
+        lock(&hook)(&arrival)
     }
 }
 

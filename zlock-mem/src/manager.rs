@@ -71,7 +71,7 @@ impl Shared {
             () = self.beat(session) => {}
         }
         tracing::debug!(session = %session.id, epoch = session.epoch, "session over");
-        self.end(session);
+        self.sessions.end(session);
     }
 
     async fn beat(&self, session: SessionKey) {
@@ -83,7 +83,7 @@ impl Shared {
                 () = self.signal.notified() => {}
                 () = sleep_until(next) => {}
             }
-            let mut connected = self.is_connected();
+            let mut connected = self.is_connected() && self.sessions.is_connected(session) == Ok(true);
             if connected && Instant::now() >= next {
                 next = Instant::now() + interval;
                 connected = self.heartbeat(session).await;

@@ -1,30 +1,33 @@
 //! The controls of one client's link for tests.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zlock_core::SessionId;
 
 use crate::fault::Fault;
 use crate::link::{ClientId, Link, Mode};
+use crate::options::LONGEST;
 use crate::server::Server;
 
 /// The link between one client and the server, for injecting network faults. It keeps neither the client's session nor
 /// its backend alive, and does nothing once the backend is dropped.
 #[derive(Clone)]
 pub struct MemLink {
-    server: Arc<Server>,
+    /// The server keeps the hook, which may have a link.
+    server: Weak<Server>,
     client: ClientId,
 }
 
 impl MemLink {
-    pub(crate) fn new(server: Arc<Server>, client: ClientId) -> Self {
-        MemLink { server, client }
+    pub(crate) fn new(server: &Arc<Server>, client: ClientId) -> Self {
+        MemLink { server: Arc::downgrade(server), client }
     }
 
     fn with(&self, change: impl FnOnce(&mut Link)) {
-        self.server.with(|state, _| {
+        let Some(server) = self.server.upgrade() else { return };
+        server.with(|state, _| {
             if let Some(link) = state.links.get_mut(&self.client) {
                 change(link);
                 link.signal.notify_one();
@@ -56,7 +59,8 @@ impl MemLink {
     /// ```
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
-        let state = self.server.lock();
+        let server = self.server.upgrade()?;
+        let state = server.lock();
         let session = state.links.get(&self.client)?.session?;
         state.sessions.contains_key(&session).then_some(session)
     }
@@ -82,8 +86,8 @@ impl MemLink {
     /// # }
     /// ```
     pub fn expire(&self) {
-        if let Some(session) = self.session() {
-            self.server.with(|state, now| state.end_session(session, now));
+        if let (Some(session), Some(server)) = (self.session(), self.server.upgrade()) {
+            server.with(|state, now| state.end_session(session, now));
         }
     }
 
@@ -214,7 +218,7 @@ impl MemLink {
     }
 
     /// Delays requests to the server, and responses and events from it. The order in each direction is kept. A zero
-    /// duration ends the delay.
+    /// duration ends the delay. A delay of more than a year counts as a year.
     ///
     /// # Examples
     /// ```
@@ -238,8 +242,8 @@ impl MemLink {
     /// ```
     pub fn delay(&self, requests: Duration, answers: Duration) {
         self.with(|link| {
-            link.request_delay = requests;
-            link.answer_delay = answers;
+            link.request_delay = requests.min(LONGEST);
+            link.answer_delay = answers.min(LONGEST);
         });
     }
 
@@ -266,7 +270,7 @@ impl MemLink {
     /// # }
     /// ```
     pub fn slow_down(&self, service_time: Duration) {
-        self.with(|link| link.service_time = service_time);
+        self.with(|link| link.service_time = service_time.min(LONGEST));
     }
 }
 

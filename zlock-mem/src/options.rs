@@ -6,12 +6,12 @@ use zlock_core::RetryPolicy;
 use zlock_core::kit::Options;
 
 /// The maximum of every duration: the clock cannot represent arbitrary instants.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The options of one client of a [`MemServer`](crate::MemServer).
 ///
 /// The defaults are a session timeout of 10 seconds, a margin of a quarter of it, and an operation timeout of 15 seconds. A
-/// failed request is retried up to 30 times, after 20 milliseconds to 1 second. The delays are the same in every run.
+/// failed request is retried up to 30 times, after 20 milliseconds to 1 second. These delays are the same in every run.
 ///
 /// # Examples
 /// ```
@@ -63,7 +63,8 @@ impl MemOptions {
         self
     }
 
-    /// Sets how an operation retries a request that got no response.
+    /// Sets how an operation retries a request that got no response. The delays of a policy without a
+    /// [seed](RetryPolicy::with_seed) differ from run to run.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
         self.kit.retry = retry;

@@ -45,15 +45,11 @@ impl Shared {
         }
     }
 
-    /// Ends a session for the operations.
-    pub(crate) fn end(&self, session: SessionKey) {
-        self.sessions.end(session);
-    }
-
     /// Closes the view, and the session if the server can be reached. Needs neither a runtime nor a clock.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Answer>> {
-        let session = self.sessions.last_seen();
         self.sessions.close(CloseReason::Requested);
+        // No session can begin any more.
+        let session = self.sessions.last_seen();
         if session.epoch == 0 {
             return None;
         }
@@ -67,9 +63,15 @@ impl Shared {
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, Failure> {
         self.server.send(self.client, Some(session.id), request).map_err(|Refused| {
-            self.sessions.suspend(session);
+            self.suspend(session);
             Failure::NotSent
         })
+    }
+
+    /// Records that the connection is broken. The session task may have connected again before that, and has to look again.
+    fn suspend(&self, session: SessionKey) {
+        self.sessions.suspend(session);
+        self.signal.notify_one();
     }
 
     /// Waits for an answer until the session ends or the time has passed. Does not extend the deadline: only the session task
@@ -121,4 +123,42 @@ pub(crate) async fn pending_once() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+    use zlock_core::{CoordinationBackend, SessionState};
+
+    use crate::MemServer;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A request was refused right before the session task connected again, and its caller says so after that.
+    #[tokio::test(start_paused = true)]
+    async fn a_late_report_of_a_broken_connection_is_overcome() {
+        let backend = MemServer::new().connect();
+        let shared = &backend.shared;
+        let session = shared.sessions.current_key().unwrap();
+        shared.suspend(session);
+        sleep(5 * MS).await;
+        assert_eq!(backend.session_events().current().state, SessionState::Connected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_link_of_a_client_that_is_gone_is_removed() {
+        let server = MemServer::new();
+        for _ in 0..3 {
+            let backend = server.connect();
+            backend.link().cut();
+            while !server.sessions().is_empty() {
+                sleep(1000 * MS).await;
+            }
+            drop(backend);
+            sleep(MS).await;
+        }
+        assert_eq!(server.0.lock().links.len(), 0);
+    }
 }

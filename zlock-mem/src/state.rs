@@ -151,6 +151,11 @@ impl State {
         self.expire(now);
         while let Some(client) = self.dirty.first().copied() {
             if let Some(link) = self.links.get_mut(&client) {
+                if link.forgotten && link.session.is_none_or(|id| !self.sessions.contains_key(&id)) {
+                    self.links.remove(&client);
+                    self.dirty.remove(&client);
+                    continue;
+                }
                 if !self.stopped
                     && let Some(sent) = link.arrived(now)
                 {
@@ -267,6 +272,8 @@ impl State {
         let Sent { session, request, to } = sent;
         let answer = match (request, session) {
             (Request::Connect { timeout }, _) => self.connect(client, timeout, now),
+            // The client may not know its latest session yet.
+            (Request::Close, _) => self.close(client, now),
             (request, Some(id)) => match self.sessions.get_mut(&id) {
                 Some(session) => {
                     session.expires = now + session.timeout;
@@ -297,9 +304,17 @@ impl State {
         Answer::Session(id)
     }
 
+    fn close(&mut self, client: ClientId, now: Instant) -> Answer {
+        // Removed first, so that ending it does not break the connection for the answer.
+        if let Some(session) = self.links.get_mut(&client).and_then(|link| link.session.take()) {
+            self.end_session(session, now);
+        }
+        Answer::Done
+    }
+
     fn perform(&mut self, client: ClientId, session: SessionId, request: Request, now: Instant) -> Answer {
         match request {
-            Request::Connect { .. } | Request::Resume => Answer::Done,
+            Request::Connect { .. } | Request::Resume | Request::Close => Answer::Done,
             Request::Heartbeat => {
                 // A member of a group is known by its path.
                 let id = |(parent, name): &(String, String)| match NodeName::parse(name) {
@@ -307,13 +322,6 @@ impl State {
                     None => NodeId::new(format!("{parent}/{name}")),
                 };
                 Answer::NodeIds(self.tree.of_session(session).map(id).collect())
-            }
-            Request::Close => {
-                if let Some(link) = self.links.get_mut(&client) {
-                    link.session = None;
-                }
-                self.end_session(session, now);
-                Answer::Done
             }
             Request::CreateParents { parent } => {
                 let transaction = self.next_transaction();

@@ -119,7 +119,8 @@ impl Tree {
     pub(crate) fn make_containers(&mut self, path: &str, transaction: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
-        for end in ends {
+        // The root is not a node.
+        for end in ends.filter(|end| *end > 0) {
             let (parent, name) = split(&path[..end]);
             changes.extend(self.insert(parent, name, Owner::Container, Vec::new(), transaction));
         }

@@ -18,6 +18,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Long enough for a request to a server that answers, and short compared with a session timeout.
 pub(crate) const MOMENT: Duration = Duration::from_millis(200);
 
+/// One byte more than the data of a node or a value may have.
+pub(crate) const TOO_MUCH: usize = 1_000_001;
+
 /// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is an unavailable store: the case
 /// is skipped, and the caller must have reported that to the user.
 pub async fn run<S: Store>(store: Option<S>, paused: bool, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {

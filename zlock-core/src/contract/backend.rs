@@ -54,6 +54,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - A node ID that is not a UUID is refused with `InvalidArgument`.
+    /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
     /// - The node is at the end of the queue, behind every node that any client has seen before.
     /// - The returned queue contains the node.
     /// - A node that is returned as alone was the only one in its queue when it was created.
@@ -208,6 +209,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Writes the data of a node, whatever its current label.
     ///
     /// # Behavior
+    /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
     /// - Any session may write.
     /// - The label, the place and the session do not change, and the node's deletion notice does not fire.
     /// - If the node no longer exists, the error is `NodeDeleted` and nothing is created.
@@ -222,6 +224,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// The provided method fails with `InvalidArgument`: without this operation, a leader cannot change its value.
     ///
     /// # Behavior
+    /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
     /// - Each write has the number after the last one, and the node stays as it is otherwise.
     /// - If the data was written another number of times, nothing is written, and the result is that number.
     /// - If the node no longer exists, the error is `NodeDeleted` and nothing is created.

@@ -27,6 +27,7 @@ pub trait Groups: Debug + Send + Sync + 'static {
     /// another session is replaced in one step.
     ///
     /// # Behavior
+    /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
     /// - A member of another session is `Taken`, and stays as it is.
     /// - Of several sessions that join with the same name, one succeeds.
     /// - A member of this session is found, and not created again.

@@ -70,6 +70,7 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// the outcome is not [`Written`](WriteOutcome::Written), or is not known, the caller deletes the node.
     ///
     /// # Behavior
+    /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
     /// - A value with another version is a conflict, returned with what is there now, and nothing is written.
     /// - Of several writes that expect the same version, one succeeds.
     /// - The returned version is that which a read returns.

@@ -4,14 +4,15 @@ use crate::session::events::SessionEvents;
 use crate::session::{Session, SessionState};
 
 impl SessionEvents {
-    /// Returns a listener that misses no loss, because it inserts each `Lost` that was skipped.
+    /// Returns a listener that misses no loss of a session that it has returned: if the next session has begun by then, it returns
+    /// the `Lost` first. It skips a session that begins and ends between two calls.
     #[must_use]
     pub fn listen(&self) -> SessionListener {
         SessionListener { events: self.clone(), last: None, next: None }
     }
 }
 
-/// Returns the changes of a session one by one, with a `Lost` for each epoch that ended before the next epoch. Created by
+/// Returns the changes of a session one by one, with a `Lost` for each session that it has returned and that is over. Created by
 /// [`SessionEvents::listen`].
 #[derive(Debug)]
 pub struct SessionListener {

@@ -129,11 +129,15 @@ impl Manager {
     pub(crate) async fn run(mut self, first: Option<ActiveSession>) -> Close {
         let mut next = first;
         while let Some(session) = next {
-            let id = session.granted.id;
+            let mut id = session.granted.id;
             next = match self.serve(session).await {
                 End::Lost => {
                     let granted = self.reconnect(Some(id), Attempts::after_loss()).await;
-                    granted.and_then(|granted| self.begin(granted))
+                    granted.and_then(|granted| {
+                        // Also if the backend was closed meanwhile.
+                        id = granted.id;
+                        self.begin(granted)
+                    })
                 }
                 End::Refused | End::Closed => None,
             };

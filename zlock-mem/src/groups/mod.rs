@@ -20,6 +20,7 @@ use crate::tree::{Owner, split};
 impl Groups for MemBackend {
     async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
         let mut operation = self.operation("join", member);
+        operation.budget.check_size(data)?;
         loop {
             let (session, sent) = (operation.budget.session().await?, Instant::now());
             let request = Request::Join { member: member.clone(), data: data.to_vec(), replaces };

@@ -36,6 +36,7 @@ impl Values for MemBackend {
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
         let mut operation = self.operation("write_value", path);
+        operation.budget.check_size(data)?;
         // Requests arrive in the order in which they are sent. So one that is given up cannot arrive after the next one.
         let receipt = self.shared.receipts.take(&(), path);
         let mut attempts = WriteAttempts::default();

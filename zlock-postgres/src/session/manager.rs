@@ -114,11 +114,15 @@ impl Manager {
     pub(crate) async fn run(mut self, first: Option<ActiveSession>) -> Close {
         let mut next = first;
         while let Some(session) = next {
-            let id = session.begun.id;
+            let mut id = session.begun.id;
             next = match self.serve(session).await {
                 End::Lost => {
                     let begun = self.reconnect(Some(id), Attempts::after_loss()).await;
-                    begun.and_then(|begun| self.begin(begun))
+                    begun.and_then(|begun| {
+                        // Also if the backend was closed meanwhile.
+                        id = begun.id;
+                        self.begin(begun)
+                    })
                 }
                 End::Refused | End::Closed => None,
             };

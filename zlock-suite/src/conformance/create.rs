@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::{CreatedQueue, ErrorKind, Label, NodeId, Target};
+use zlock_core::{CreatedQueue, ErrorKind, Label, NodeId, NodeIds, Target};
 
 use crate::Case;
-use crate::case::MOMENT;
+use crate::case::{MOMENT, TOO_MUCH};
 
 /// A node ID that is not a UUID is refused with `InvalidArgument`.
 pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
@@ -16,6 +16,17 @@ pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument, "{node_id:?}");
     }
     assert!(case.has(&path, &[]).await);
+}
+
+/// More than 1,000,000 bytes of data are refused with `InvalidArgument`.
+pub async fn too_much_data_is_refused(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let (id, data) = (NodeIds::random().next(), vec![7; TOO_MUCH]);
+    let refused = a.create_ephemeral_sequential(&path, Label::Lock, &id, &data).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert!(case.has(&path, &[]).await);
+    let created = a.create_ephemeral_sequential(&path, Label::Lock, &id, &data[1..]).await.unwrap();
+    assert_eq!(case.data(&a, &path, &created.node).await.as_deref(), Some(&data[1..]));
 }
 
 /// The node is at the end of the queue, behind every node that any client has seen before.

@@ -5,10 +5,20 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zlock_core::{ErrorKind, Label, LockPath, Node, Replaced, Target};
 
+use crate::case::TOO_MUCH;
 use crate::{Case, Connection};
 
 async fn replace(backend: &Connection, path: &LockPath, node: &Node, writes: u64, data: &[u8]) -> Replaced {
     backend.replace_data(path, node, writes, data).await.expect("replace_data")
+}
+
+/// More than 1,000,000 bytes of data are refused with `InvalidArgument`.
+pub async fn too_much_data_is_refused(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("election"));
+    let node = case.create(&a, &path, Label::Candidate).await.node;
+    let refused = a.replace_data(&path, &node, 0, &[7; TOO_MUCH]).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(replace(&a, &path, &node, 0, b"first").await, Replaced::Written);
 }
 
 /// Each write has the number after the last one, and the node stays as it is otherwise.

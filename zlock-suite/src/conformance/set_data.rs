@@ -4,7 +4,17 @@ use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, Existence, Label, Target, WatchEvent};
 
 use crate::Case;
-use crate::case::MOMENT;
+use crate::case::{MOMENT, TOO_MUCH};
+
+/// More than 1,000,000 bytes of data are refused with `InvalidArgument`.
+pub async fn too_much_data_is_refused(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let node = case.create(&a, &path, Label::Lock).await.node;
+    a.set_data(&path, &node, b"before").await.unwrap();
+    let refused = a.set_data(&path, &node, &[7; TOO_MUCH]).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(case.data(&a, &path, &node).await.as_deref(), Some(&b"before"[..]));
+}
 
 /// Any session may write.
 pub async fn any_session_may(case: &Case<'_>) {

@@ -1,11 +1,20 @@
 //! `join`.
 
 use tokio::time::{sleep, timeout};
-use zlock_core::Joined;
+use zlock_core::{ErrorKind, Joined};
 
 use super::{contents, groups, is_taken, member, register, remove, replace, try_join, watch};
 use crate::Case;
-use crate::case::{LONG, MOMENT};
+use crate::case::{LONG, MOMENT, TOO_MUCH};
+
+/// More than 1,000,000 bytes of data are refused with `InvalidArgument`.
+pub async fn too_much_data_is_refused(case: &Case<'_>) {
+    let (a, w7) = (case.connect().await, member(case, "w7"));
+    let refused = groups(&a).join(&w7, &[7; TOO_MUCH], false).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let first = register(&a, &w7, b"a").await;
+    assert_eq!(contents(&a, &case.path("group")).await["w7"].number, first.number);
+}
 
 /// A member of another session is `Taken`, and stays as it is.
 pub async fn member_of_another_session_is_taken(case: &Case<'_>) {

@@ -7,17 +7,28 @@ use std::task::{Context, Waker};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use zlock_core::{
-    Deletion, Error, Existence, GuardNode, Label, LockPath, Node, Target, Value, Version, WriteOutcome,
+    Deletion, Error, ErrorKind, Existence, GuardNode, Label, LockPath, Node, Target, Value, Version,
+    WriteOutcome,
 };
 
 use super::{read, recreate, values, watch, write, written};
-use crate::case::{LONG, MOMENT};
+use crate::case::{LONG, MOMENT, TOO_MUCH};
 use crate::{Case, Connection};
 
 async fn guard(case: &Case<'_>, backend: &Connection, lock: &LockPath) -> (Node, GuardNode) {
     let node = case.create(backend, lock, Label::Lock).await.node;
     let guard = GuardNode::new(lock.clone(), node.name.clone(), node.fencing_token.unwrap());
     (node, guard)
+}
+
+/// More than 1,000,000 bytes of data are refused with `InvalidArgument`.
+pub async fn too_much_data_is_refused(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.value("value"));
+    let data = vec![7; TOO_MUCH];
+    let refused = values(&a).write_value(&path, None, &data, None).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let version = written(&a, &path, None, &data[1..]).await;
+    assert_eq!(read(&a, &path).await, Some(Value::new(&data[1..], version)));
 }
 
 /// A value with another version is a conflict, returned with what is there now, and nothing is written.

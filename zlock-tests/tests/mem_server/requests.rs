@@ -426,3 +426,43 @@ async fn the_same_faults_give_the_same_run() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_clears_the_faults_is_gone() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        create(&a).await;
+        server.reset_requests();
+        let mut calls = 0;
+        server.on_request(move |server, arrival| {
+            if arrival.operation != Operation::Create {
+                return Fate::Pass;
+            }
+            calls += 1;
+            assert_eq!(calls, 1, "it was removed");
+            server.clear_faults();
+            Fate::LoseRequest
+        });
+        create(&a).await;
+        assert_eq!(server.requests(Operation::Create), 1, "the second one arrived");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_delay_stops_the_server() {
+    limit(async {
+        let server = MemServer::new();
+        let (a, b) = (server.connect_with(MemOptions::default().with_operation_timeout(T)), server.connect());
+        for delays in [(Duration::ZERO, Duration::MAX), (Duration::MAX, Duration::MAX)] {
+            a.link().delay(delays.0, delays.1);
+            assert_eq!(a.children(&path()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+            create(&b).await;
+        }
+        a.link().slow_down(Duration::MAX);
+        a.children(&path()).await.unwrap_err();
+        create(&b).await;
+    })
+    .await;
+}

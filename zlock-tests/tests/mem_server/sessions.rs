@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, advance, sleep};
-use zlock_core::{CoordinationBackend, Existence, SessionState, Target};
+use zlock_core::{Close, CoordinationBackend, Existence, LockPath, SessionState, Target};
 use zlock_mem::{Fate, Fault, MemLink, MemOptions, MemServer, Operation};
 
 #[tokio::test(start_paused = true)]
@@ -474,6 +474,53 @@ async fn a_store_can_be_found_by_its_name() {
         drop(backend);
         sleep(MS).await;
         assert!(MemServer::named("sessions-a").paths().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_with_a_link_does_not_keep_the_store() {
+    limit(async {
+        let server = MemServer::named("hooked");
+        let backend = server.connect();
+        let link = backend.link();
+        server.on_request(move |_, _| {
+            link.delay(MS, MS);
+            Fate::Pass
+        });
+        create(&backend).await;
+        drop((server, backend));
+        sleep(MS).await;
+        assert!(MemServer::named("hooked").paths().is_empty());
+    })
+    .await;
+}
+
+/// The request for the next session is on its way when the backend is closed.
+#[tokio::test(start_paused = true)]
+async fn a_close_ends_the_session_that_the_client_does_not_know_yet() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        create(&a).await;
+        a.link().delay(200 * MS, Duration::ZERO);
+        a.link().expire();
+        // The session cannot be resumed. That took one round trip.
+        sleep(250 * MS).await;
+        assert_eq!(a.close().await.unwrap(), Close::Ended);
+        assert!(server.sessions().is_empty(), "{:?}", server.sessions());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_root_is_not_a_node() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let hits = LockPath::new("/hits").unwrap();
+        a.values().unwrap().write_value(&hits, None, b"1", None).await.unwrap();
+        assert_eq!(server.paths(), ["/hits"]);
     })
     .await;
 }

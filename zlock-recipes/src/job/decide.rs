@@ -12,18 +12,21 @@ pub(crate) enum Decision {
     Claim(u32),
     /// It has run, or a later one has begun.
     Ran,
+    /// Its last attempt so far has failed, and the caller has to pause before the next one.
+    Pause,
     /// Its last attempt has begun, and is running if its holder is not gone.
     LastStarted,
     /// Its last attempt has failed.
     LastFailed,
 }
 
-/// Decides about `tick`, which gets up to `attempts` attempts.
-pub(crate) fn decide(record: Option<&Run>, tick: Tick, attempts: u32) -> Decision {
+/// Decides about `tick`, which gets up to `attempts` attempts. The caller has paused after the failures of the first `paused`.
+pub(crate) fn decide(record: Option<&Run>, tick: Tick, attempts: u32, paused: u32) -> Decision {
     let Some(run) = record.filter(|run| run.tick >= tick) else { return Decision::Claim(1) };
     match run.state {
         _ if run.tick > tick => Decision::Ran,
         RunState::Done => Decision::Ran,
+        RunState::Failed if run.attempt < attempts && run.attempt > paused => Decision::Pause,
         _ if run.attempt < attempts => Decision::Claim(run.attempt + 1),
         RunState::Started => Decision::LastStarted,
         RunState::Failed => Decision::LastFailed,
@@ -166,7 +169,7 @@ mod tests {
     #[test]
     fn a_tick_runs_once_and_as_often_as_attempts_allow_if_it_does_not_end() {
         let tick = Tick::from_millis;
-        assert_eq!(decide(None, tick(7), 1), Claim(1));
+        assert_eq!(decide(None, tick(7), 1, 0), Claim(1));
         for (of, state, attempt, attempts, decision) in [
             (6, Started, 1, 1, Claim(1)),
             (6, Done, 1, 1, Claim(1)),
@@ -185,10 +188,28 @@ mod tests {
             let mut run = Run::claim(None, tick(of), attempt, FencingToken::new(1), "", tick(of));
             run.state = state;
             assert_eq!(
-                decide(Some(&run), tick(7), attempts),
+                decide(Some(&run), tick(7), attempts, attempts),
                 decision,
                 "{of} {state} {attempt} of {attempts}"
             );
+        }
+    }
+
+    #[test]
+    fn a_failed_attempt_is_followed_by_a_pause() {
+        let tick = Tick::from_millis;
+        for (of, state, attempt, paused, decision) in [
+            (6, Failed, 1, 0, Claim(1)),
+            (7, Started, 1, 0, Claim(2)),
+            (7, Failed, 1, 0, Pause),
+            (7, Failed, 1, 1, Claim(2)),
+            (7, Failed, 2, 1, Pause),
+            (7, Failed, 3, 2, LastFailed),
+            (7, Done, 1, 0, Ran),
+        ] {
+            let mut run = Run::claim(None, tick(of), attempt, FencingToken::new(1), "", tick(of));
+            run.state = state;
+            assert_eq!(decide(Some(&run), tick(7), 3, paused), decision, "{of} {state} {attempt} {paused}");
         }
     }
 }

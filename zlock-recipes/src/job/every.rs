@@ -28,8 +28,9 @@ impl RecurringJob {
     /// more ticks.
     ///
     /// It reads the record once at the beginning, and sends no request between the ticks. At a tick it does what
-    /// [`run`](Self::run) does, but waits for a run that is under way, so that it can run what that leaves: the tick, if its
-    /// process dies and [`attempts`](Self::attempts) are left, or the next one. Ticks that were missed are run as
+    /// [`run`](Self::run) does, but waits for a run in progress. If that run's process dies and
+    /// [`attempts`](Self::attempts) are left, it runs the same tick again; otherwise it goes on with the next tick. After an attempt
+    /// that has failed, all machines pause, for half a second to a second at first, and for up to 30 seconds later. Ticks that were missed are run as
     /// [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
     ///
     /// An error of the closure is logged. A panic is logged, too, and counts as an error: it ends neither this loop nor, with
@@ -38,9 +39,9 @@ impl RecurringJob {
     /// # Errors
     /// Errors that trying again does not change, such as [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), and
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for a value that is not the record of a job or a
-    /// [`period`](Self::period) that cannot be. When the client [shuts down](crate::Client::shutdown) or is closed,
-    /// [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) or [`Closed`](zlock_core::ErrorKind::Closed): between two runs at once,
-    /// and during a run when it has ended.
+    /// [`period`](Self::period) out of range. When the client [shuts down](crate::Client::shutdown) or is closed,
+    /// [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) or [`Closed`](zlock_core::ErrorKind::Closed): at once between two
+    /// runs, otherwise at the end of the current run.
     ///
     /// # Cancel safety
     /// As for [`run`](Self::run).
@@ -151,6 +152,8 @@ struct Current {
     tick: Tick,
     /// The tick with which attempts at this one end: the first one that was not due yet when they began.
     until: Option<Tick>,
+    /// The number of failed attempts after which this process has paused.
+    paused: u32,
 }
 
 impl<S: Schedule> Ticks<S> {
@@ -174,7 +177,7 @@ impl<S: Schedule> Ticks<S> {
                 }
             } else if let Some(tick) = self.due.pop_front() {
                 let until = self.schedule.next(tick.max(self.now()));
-                (self.current, self.pauses) = (Some(Current { tick, until }), PAUSES.start());
+                (self.current, self.pauses) = (Some(Current { tick, until, paused: 0 }), PAUSES.start());
             } else {
                 // One that is not later would be awaited again and again, without a pause.
                 let next = self.schedule.next(self.after).filter(|next| *next > self.after);
@@ -192,13 +195,13 @@ impl<S: Schedule> Ticks<S> {
         run: JobRun,
         worked: Result<std::result::Result<(), String>>,
     ) -> Result<()> {
-        let (path, tick) = (self.job.path().clone(), run.tick());
+        let (path, tick, attempt) = (self.job.path().clone(), run.tick(), run.attempt());
         if let Ok(Err(error)) = &worked {
             tracing::warn!(%path, %tick, %error, "a job has failed");
         }
         match run.end_as(worked).await {
             Ok(Ok(())) => self.current = None,
-            Ok(Err(_)) if self.job.attempts > 1 => self.pause().await?,
+            Ok(Err(_)) if attempt < self.job.attempts => self.pause_after(attempt).await?,
             Ok(Err(_)) => self.current = None,
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%path, %tick, %error, "a job was cancelled, or its end could not be recorded");
@@ -228,14 +231,14 @@ impl<S: Schedule> Ticks<S> {
     /// Claims the tick, unless it has run or has no attempts left.
     async fn claim(&mut self, current: Current) -> Result<Option<JobRun>> {
         let (tick, path) = (current.tick, self.job.path().clone());
-        let mut claimed = self.try_claim(tick, None).await;
+        let mut claimed = self.try_claim(current, None).await;
         let waits = match &claimed {
             Ok(Err(Outcome::Running(run))) => run.tick < tick || run.attempt < self.job.attempts,
             Ok(_) => false,
             Err(error) => error.kind() == ErrorKind::Busy,
         };
         if waits {
-            let Some(later) = self.claim_later(tick).await.transpose() else {
+            let Some(later) = self.claim_later(current).await.transpose() else {
                 self.current = None;
                 return Ok(None);
             };
@@ -243,6 +246,13 @@ impl<S: Schedule> Ticks<S> {
         }
         match claimed {
             Ok(Ok(run)) => return Ok(Some(run)),
+            // That of another machine. If all that wait for it went on at once, the attempts would be used up in a moment.
+            Ok(Err(Outcome::GaveUp(run)))
+                if run.state == RunState::Failed && run.attempt < self.job.attempts =>
+            {
+                self.pause_after(run.attempt).await?;
+                return Ok(None);
+            }
             Ok(Err(Outcome::GaveUp(run))) => {
                 tracing::warn!(%path, %tick, attempt = run.attempt, state = %run.state, "a job is not run again");
             }
@@ -262,20 +272,22 @@ impl<S: Schedule> Ticks<S> {
         Ok(None)
     }
 
-    async fn try_claim(&self, tick: Tick, guard: Option<Guard>) -> Result<Claimed> {
+    async fn try_claim(&self, current: Current, guard: Option<Guard>) -> Result<Claimed> {
+        let Current { tick, paused, .. } = current;
         // The ticks are found by the clock, which may be ahead even if this one is not.
         let (next, time) = (self.schedule.next(tick), tick.max(self.now()));
-        self.job.claim(Wanted { tick, next, time }, guard).await
+        self.job.claim(Wanted { tick, next, time, paused }, guard).await
     }
 
     /// Waits for the lock, and claims the tick. Returns `None` if it is not to be run any more, since the next one is due by now.
-    async fn claim_later(&mut self, tick: Tick) -> Result<Option<Claimed>> {
+    async fn claim_later(&mut self, current: Current) -> Result<Option<Claimed>> {
+        let tick = current.tick;
         let guard = self.job.lock.acquire().await?;
         (self.after, self.awaited) = (tick.before(), Some(tick));
         self.look(Some(tick));
         if self.due.front() == Some(&tick) {
             self.due.pop_front();
-            return self.try_claim(tick, Some(guard)).await.map(Some);
+            return self.try_claim(current, Some(guard)).await.map(Some);
         }
         guard.release_or_log().await;
         Ok(None)
@@ -283,6 +295,14 @@ impl<S: Schedule> Ticks<S> {
 
     fn now(&self) -> Tick {
         Tick::at(self.job.clock.now())
+    }
+
+    /// Waits after a failed attempt at the current tick.
+    async fn pause_after(&mut self, attempt: u32) -> Result<()> {
+        if let Some(current) = &mut self.current {
+            current.paused = attempt;
+        }
+        self.pause().await
     }
 
     /// Waits before the next attempt at the current tick, and gives it up if another one has become due.

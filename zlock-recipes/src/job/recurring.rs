@@ -118,6 +118,9 @@ pub(super) struct Wanted {
     pub(super) next: Option<Tick>,
     /// The time that may be doubted: that of the tick, or that of the clock by which it was found.
     pub(super) time: Tick,
+    /// The number of failed attempts after which the caller has paused. After a further one, the tick is not claimed, and the
+    /// outcome is [`GaveUp`](Outcome::GaveUp) although attempts are left.
+    pub(super) paused: u32,
 }
 
 /// Settings.
@@ -248,7 +251,7 @@ impl RecurringJob {
             Err(not_run) => return Ok(not_run.of()),
         };
         let context = JobContext::new(run.context(), tick, run.attempt());
-        let worked = run.run_boxed(Box::pin(job(context))).await;
+        let worked = run.run_boxed(Box::pin(async { job(context).await })).await;
         Ok(Outcome::Ran(run.end_as(worked).await?))
     }
 
@@ -282,7 +285,7 @@ impl RecurringJob {
     pub async fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
         self.check(tick)?;
         let next = self.period.map(|period| Tick::at(tick.time() + period));
-        self.claim(Wanted { tick, next, time: tick }, None).await
+        self.claim(Wanted { tick, next, time: tick, paused: u32::MAX }, None).await
     }
 
     fn period_or_day(&self) -> Duration {
@@ -344,7 +347,7 @@ impl RecurringJob {
         loop {
             let record = self.parse(seen.as_ref())?;
             let doubt = self.doubt(record.as_ref(), wanted);
-            match (decide(record.as_ref(), wanted.tick, self.attempts), record) {
+            match (self.decide(record.as_ref(), wanted), record) {
                 (_, Some(run)) if doubt == Doubt::Noted => return Ok(Err(Outcome::Doubted(run))),
                 (Decision::Claim(_), Some(run))
                     if run.state == RunState::Started && self.is_held().await? =>
@@ -361,7 +364,7 @@ impl RecurringJob {
                     Err(error) => return Err(error),
                 },
                 (Decision::Ran, Some(run)) => return Ok(Err(Outcome::AlreadyRan(run))),
-                (Decision::LastFailed, Some(run)) => return Ok(Err(Outcome::GaveUp(run))),
+                (Decision::LastFailed | Decision::Pause, Some(run)) => return Ok(Err(Outcome::GaveUp(run))),
                 (_, Some(run)) if is_free => return Ok(Err(Outcome::GaveUp(run))),
                 (_, Some(run)) if self.is_held().await? => return Ok(Err(Outcome::Running(run))),
                 _ => {
@@ -378,7 +381,7 @@ impl RecurringJob {
         let outcome = loop {
             let record = self.parse(seen.as_ref())?;
             let doubt = self.doubt(record.as_ref(), wanted);
-            let written = match (decide(record.as_ref(), tick, self.attempts), record.as_ref()) {
+            let written = match (self.decide(record.as_ref(), wanted), record.as_ref()) {
                 (_, Some(run)) if doubt == Doubt::Noted => break Outcome::Doubted(run.clone()),
                 // It runs under this very hold, which was entered again.
                 (_, Some(run)) if run.state == RunState::Started && run.fencing_token == token => {
@@ -388,7 +391,9 @@ impl RecurringJob {
                     (_, Doubt::New(notes)) => run.doubts(notes),
                     (Decision::Claim(attempt), _) => self.started(Some(run), wanted, attempt, token),
                     (Decision::Ran, _) => break Outcome::AlreadyRan(run.clone()),
-                    (Decision::LastStarted | Decision::LastFailed, _) => break Outcome::GaveUp(run.clone()),
+                    (Decision::LastStarted | Decision::LastFailed | Decision::Pause, _) => {
+                        break Outcome::GaveUp(run.clone());
+                    }
                 },
                 (_, None) => self.started(None, wanted, 1, token),
             };
@@ -424,6 +429,10 @@ impl RecurringJob {
         let mut run = Run::claim(before, wanted.tick, attempt, token, &by, now);
         (run.next, run.period) = (wanted.next, self.period);
         run
+    }
+
+    fn decide(&self, record: Option<&Run>, wanted: Wanted) -> Decision {
+        decide(record, wanted.tick, self.attempts, wanted.paused)
     }
 
     /// Decides whether to doubt this machine's clock. A tick that is not later than the last one does no harm.

@@ -11,10 +11,10 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, Result};
-use zlock_recipes::Handoff;
 use zlock_recipes::job::{
     Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Schedule, Tick,
 };
+use zlock_recipes::{Handoff, Scope};
 
 use crate::case::{LONG, MOMENT, lock};
 use crate::{Case, Process};
@@ -581,6 +581,45 @@ pub async fn clock_that_is_set_back_runs_nothing_again(case: &Case<'_>) {
     clock.set(minute(61));
     every(case, &job, &runs, 1, 1).await;
     assert_eq!(runs.of(), [(minute(60), 1), (minute(61), 1)]);
+}
+
+/// An attempt fails while other machines wait for it in their loops. They pause, too, so that what the job needs has time to recover.
+pub async fn failed_attempt_is_followed_by_a_pause_on_all_machines(case: &Case<'_>) {
+    let ([a, b, c], runs) = (case.processes().await, Runs::default());
+    let machines = [&a, &b, &c].map(|process| job(case, process, 2).0.attempts(3));
+    assert_eq!(ran(&machines[0], 1, &runs).await, Outcome::Ran(Ok(())));
+    let began = Mutex::new(Vec::new());
+    let fails = async |_: JobContext, _| {
+        lock(&began).push(Instant::now());
+        sleep(MOMENT).await;
+        Err::<(), _>("it fails")
+    };
+    let loops = join_all(machines.iter().map(|job| job.every(Interval::new(MINUTE).unwrap(), fails)));
+    let all = case.until("all attempts are used up", async || {
+        let last = machines[0].last().await.unwrap().unwrap();
+        (last.attempt, last.state) == (3, RunState::Failed)
+    });
+    tokio::select! {
+        biased;
+        ended = loops => panic!("{ended:?}"),
+        () = all => {}
+    }
+    let gaps: Vec<_> = lock(&began).windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(gaps.len(), 2, "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap >= MOMENT + Duration::from_millis(500)), "{gaps:?}");
+}
+
+/// The closure itself runs in the scope of the lock, not only the future that it returns.
+pub async fn closure_runs_in_the_scope_of_the_lock(case: &Case<'_>) {
+    let a = case.process().await;
+    let (job, _clock) = job(case, &a, 1);
+    let lock = a.client.mutex(job.path()).unwrap();
+    let enter_again = |_| {
+        let scope = Scope::current();
+        async move { scope.scope(lock.acquire_timeout(LONG)).await?.release().await }
+    };
+    let outcome = timeout(LONG, job.run(minute(1), enter_again)).await.unwrap().unwrap();
+    assert!(matches!(outcome, Outcome::Ran(Ok(_))), "{outcome:?}");
 }
 
 /// A process waits in its loop for the run of another one, and takes over if that dies.

@@ -57,7 +57,8 @@ pub enum ErrorKind {
     /// A write lock was requested in the scope of a read lock of the same path, where it would deadlock. Nothing was
     /// sent. Release the read lock first, or acquire the write lock instead.
     UpgradeRefused,
-    /// A downgrade was requested while other guards of the same write lock exist. Nothing was sent. Release them first.
+    /// Guards exist that have to be dropped first; nothing was sent. A downgrade was requested while the write lock has other
+    /// guards. Or a thread acquires a lock of which it still has a guard, but that lock is lost.
     StillEntered,
     /// Another client uses the semaphore with a different maximum. The message names both. Nothing is held, and
     /// nothing is left behind. Use the same maximum everywhere.

@@ -40,7 +40,9 @@ impl Rounds {
 
     fn of_text(text: &str) -> Option<Self> {
         let mut lines = text.lines();
-        let opened = lines.next()?.strip_prefix(MARK)?.parse().ok()?;
+        // Any number of further rounds can be opened.
+        let opened =
+            lines.next()?.strip_prefix(MARK)?.parse().ok().filter(|opened| *opened < u64::MAX / 2)?;
         let mut rounds = Rounds { opened, ..Rounds::default() };
         for line in lines {
             let mut words = line.split(' ');
@@ -171,8 +173,9 @@ mod tests {
         for rounds in [Rounds::default(), opened, withdrawn] {
             assert_eq!(read(&rounds.text()), rounds);
         }
+        const TOO_MANY: &[u8] = b"zlock barrier 18446744073709551615\n";
         let path = LockPath::new("/barrier").unwrap();
-        for data in [&b""[..], b"7", b"zlock barrier x\n", b"zlock barrier 1\nx a\n", &[255]] {
+        for data in [&b""[..], b"7", b"zlock barrier x\n", b"zlock barrier 1\nx a\n", &[255], TOO_MANY] {
             let error = Rounds::parse(data, &path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{data:?}");
         }

@@ -6,11 +6,11 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{Error, FencingToken, LockPath, NodeName, Result};
+use zlock_core::{Error, ErrorKind, FencingToken, LockPath, NodeName, Result};
 
 use super::driver::{Driver, Mine, held, may_block};
 use crate::Release;
-use crate::guard::LockGuard;
+use crate::guard::{LockGuard, REENTER};
 
 /// A guard of a lock that a thread holds. [`Guard`], [`WriteGuard`] and [`MultiGuard`] are aliases of it. The lock is
 /// released when the last guard of the hold is dropped.
@@ -77,8 +77,8 @@ impl Driver {
         operation: &'static str,
         acquisition: impl Future<Output = Result<G>>,
     ) -> Result<BlockingGuard<G>> {
-        let guard = self.run(operation, held(operation)?.scope(acquisition))?;
-        Ok(BlockingGuard::entered(guard, self))
+        let acquired = self.run(operation, held(operation)?.scope(acquisition));
+        Ok(BlockingGuard::entered(acquired.map_err(still_entered)?, self))
     }
 
     /// The version of [`acquire`](Self::acquire) for a single attempt.
@@ -87,16 +87,22 @@ impl Driver {
         operation: &'static str,
         attempt: impl Future<Output = Result<Option<G>>>,
     ) -> Result<Option<BlockingGuard<G>>> {
-        let guard = self.run(operation, held(operation)?.scope(attempt))?;
-        Ok(guard.map(|guard| BlockingGuard::entered(guard, self)))
+        let attempted = self.run(operation, held(operation)?.scope(attempt));
+        Ok(attempted.map_err(still_entered)?.map(|guard| BlockingGuard::entered(guard, self)))
     }
 }
 
-impl Guard {
-    /// Returns the view of the lock that async code uses.
-    pub(crate) fn context(&self) -> &crate::LockContext {
-        &self.guard
+/// Says what to do about a lock that a thread cannot enter again, because it is lost. Trying again would not help.
+fn still_entered(error: Error) -> Error {
+    if error.operation() != REENTER || !error.is_retryable() {
+        return error;
     }
+    let message = "this thread still has a guard of the lock, but the lock is lost: drop the guard first";
+    Error::new(ErrorKind::StillEntered, REENTER)
+        .with_path(error.path().unwrap_or_default())
+        .with_message(message)
+        .with_cause(error)
+        .lock_lost()
 }
 
 impl<G: LockGuard> BlockingGuard<G> {
@@ -177,7 +183,8 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.guard.check()
     }
 
-    /// Waits until the lock is lost, and returns the reason. Intended for a thread that monitors the one that works.
+    /// Waits until the lock is lost, and returns the reason. The guard cannot be released meanwhile. A thread that monitors the one
+    /// that works, until the work is done, uses [`lost_timeout`](Self::lost_timeout).
     ///
     /// # Errors
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
@@ -196,6 +203,43 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// ```
     pub fn lost(&self) -> Result<Error> {
         self.driver.run("lost", async { Ok(self.guard.lost().await) })
+    }
+
+    /// Waits like [`lost`](Self::lost), but for at most `time`. Returns `None` if the lock is still held by then. Sends no
+    /// request.
+    ///
+    /// # Errors
+    /// Those of [`lost`](Self::lost).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// let (done, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         while !done.load(Ordering::SeqCst) {
+    ///             if !matches!(guard.lost_timeout(Duration::from_millis(100)), Ok(None)) {
+    ///                 stop.store(true, Ordering::SeqCst);
+    ///                 break;
+    ///             }
+    ///         }
+    ///     });
+    ///     for _step in 0..3 {
+    ///         // ends early if `stop` is set
+    ///     }
+    ///     done.store(true, Ordering::SeqCst);
+    /// });
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost_timeout(&self, time: Duration) -> Result<Option<Error>> {
+        self.driver.run("lost", async { Ok(timeout(time, self.guard.lost()).await.ok()) })
     }
 
     /// Waits until another client requests revocation, or this client [shuts down](super::Client::shutdown). Returns at once
@@ -318,10 +362,23 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 }
 
+/// A single lock that a thread holds, under which it may write [values](super::SharedValue::write_under): a [`Guard`], a
+/// [`WriteGuard`], a [`Leadership`](super::Leadership), a [`Slot`](super::Slot) or a [`JobRun`](super::JobRun). This trait is
+/// sealed.
+pub trait HeldLock: sealed::Single {}
+
+impl<G: sealed::Single> HeldLock for BlockingGuard<G> {}
+
 /// Guards of a single lock.
 pub(crate) mod sealed {
     pub trait Single {
         fn single(&self) -> &crate::Guard;
+    }
+
+    impl<G: Single> Single for super::BlockingGuard<G> {
+        fn single(&self) -> &crate::Guard {
+            self.guard.single()
+        }
     }
 
     impl Single for crate::Guard {

@@ -11,6 +11,8 @@ use zlock_core::{FencingToken, LockPath, Result};
 
 use super::client::Client;
 use super::driver::{Driver, Mine, held, may_block};
+use super::guard::HeldLock;
+use super::guard::sealed::Single;
 use crate::job::{self, Clock, Missed, Outcome, Run, Schedule, Tick, Ticks, settled};
 
 impl Client {
@@ -246,6 +248,12 @@ impl JobRun {
         self.run.attempt()
     }
 
+    /// Returns the async guard of the job's lock, for example for `postgres_fence`. In a forked child it still reports the lock as
+    /// held: call [`check`](Self::check) there.
+    pub fn guard(&self) -> &crate::Guard {
+        &self.run
+    }
+
     /// Returns the token to pass to the storage that the job writes to, as
     /// [`zlock::LockContext::fencing_token`](crate::LockContext::fencing_token) does.
     #[must_use]
@@ -302,5 +310,13 @@ impl JobRun {
     pub fn failed(self) -> Result<()> {
         let JobRun { run, driver, .. } = self;
         driver.run("job", run.failed())
+    }
+}
+
+impl HeldLock for JobRun {}
+
+impl Single for JobRun {
+    fn single(&self) -> &crate::Guard {
+        &self.run
     }
 }

@@ -74,7 +74,8 @@ impl<L: Lock> LockHandle<L> {
     ///
     /// # Errors
     /// Those of [`zlock::LockHandle::acquire`](crate::LockHandle::acquire), and
-    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused). [`StillEntered`](zlock_core::ErrorKind::StillEntered) if the
+    /// thread still has a guard of the lock, but that lock is lost: drop the guard before acquiring the lock again.
     ///
     /// # Examples
     /// ```

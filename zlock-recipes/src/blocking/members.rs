@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{LockPath, Result};
+use zlock_core::{Error, LockPath, Result};
 
 use super::client::Client;
 use super::driver::Driver;
@@ -146,6 +146,44 @@ impl Membership {
     #[must_use]
     pub fn is_registered(&self) -> bool {
         !self.driver.is_forked() && self.member.is_registered()
+    }
+
+    /// Waits until the member is no longer registered, as [`zlock::Membership::lost`](crate::Membership::lost) does, but for at
+    /// most `time`. Returns `None` if it still is by then. Sends no request.
+    ///
+    /// # Errors
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    pub fn lost_timeout(&self, time: Duration) -> Result<Option<Error>> {
+        self.driver.run("lost", async { Ok(timeout(time, self.member.lost()).await.ok()) })
+    }
+
+    /// Waits until the membership has ended for good, as [`zlock::Membership::ended`](crate::Membership::ended) does, but for at
+    /// most `time`. Returns `None` if it has not by then. Sends no request.
+    ///
+    /// # Errors
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://ended")?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::ErrorKind;
+    ///
+    /// let member = client.members("/app/workers")?.join("w7", "10.0.0.7:80")?;
+    /// assert!(member.ended_timeout(Duration::ZERO)?.is_none());
+    /// let other = zlock::blocking::connect("mem://ended")?;
+    /// let successor = other.members("/app/workers")?.take_over("w7", "10.0.0.8:80")?;
+    /// let ended = member.ended_timeout(Duration::from_secs(10))?;
+    /// assert_eq!(ended.map(|error| error.kind()), Some(ErrorKind::Taken));
+    /// successor.leave()?;
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ended_timeout(&self, time: Duration) -> Result<Option<Error>> {
+        self.driver.run("ended", async { Ok(timeout(time, self.member.ended()).await.ok()) })
     }
 
     /// Leaves the group, as [`zlock::Membership::leave`](crate::Membership::leave) does.

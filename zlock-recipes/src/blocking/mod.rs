@@ -19,7 +19,7 @@ mod value;
 pub use self::barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use self::client::Client;
 pub use self::election::{Election, LeaderWatch, Leadership};
-pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
+pub use self::guard::{BlockingGuard, DowngradeError, Guard, HeldLock, MultiGuard, WriteGuard};
 pub use self::job::{JobRun, RecurringJob};
 pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};
 pub use self::members::{Members, MembersWatch, Membership};

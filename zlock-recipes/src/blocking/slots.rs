@@ -6,6 +6,8 @@ use zlock_core::{LockPath, Result};
 
 use super::client::Client;
 use super::driver::{Driver, may_block};
+use super::guard::HeldLock;
+use super::guard::sealed::Single;
 use crate::Release;
 
 impl Client {
@@ -103,6 +105,12 @@ impl Slot {
         self.slot.number()
     }
 
+    /// Returns the async guard of the slot's permit, which has its node and its fencing token. In a forked child it still reports
+    /// the slot as held: ask [`is_held`](Self::is_held) there.
+    pub fn guard(&self) -> &crate::Guard {
+        self.slot.guard()
+    }
+
     /// Returns `true` if no other client has the number at this moment. Performs no I/O.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -129,5 +137,13 @@ impl Slot {
     /// See [`Client::slots`].
     pub fn release(self) -> Result<Release> {
         self.driver.run("release", self.slot.release())
+    }
+}
+
+impl HeldLock for Slot {}
+
+impl Single for Slot {
+    fn single(&self) -> &crate::Guard {
+        self.slot.guard()
     }
 }

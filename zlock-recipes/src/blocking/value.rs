@@ -8,7 +8,7 @@ use zlock_core::{LockPath, Result, Value, Version};
 
 use super::client::Client;
 use super::driver::Driver;
-use super::guard::Guard;
+use super::guard::HeldLock;
 use crate::{CompareAndSet, CounterFormat, ValueView};
 
 impl Client {
@@ -111,7 +111,8 @@ impl SharedValue {
         self.driver.run("compare_and_set", self.value.compare_and_set(expected, data))
     }
 
-    /// Replaces the value by what `update` makes of it, as [`zlock::SharedValue::update`](crate::SharedValue::update) does.
+    /// Replaces the value by what `update` makes of it, as [`zlock::SharedValue::update`](crate::SharedValue::update) does. The
+    /// closure runs on the calling thread, and may block.
     ///
     /// # Errors
     /// Those of [`zlock::SharedValue::update`](crate::SharedValue::update).
@@ -126,8 +127,15 @@ impl SharedValue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn update(&self, update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>) -> Result<Option<Value>> {
-        self.driver.run("update", self.value.update(update))
+    pub fn update(&self, mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>) -> Result<Option<Value>> {
+        let mut now = self.get()?;
+        loop {
+            let Some(data) = update(now.as_ref().map(|value| &*value.data)) else { return Ok(now) };
+            match self.driver.run("update", self.value.replace(now, data))? {
+                Ok(value) => return Ok(Some(value)),
+                Err(other) => now = other,
+            }
+        }
     }
 
     /// Writes the value only while a lock is held, as [`zlock::SharedValue::write_under`](crate::SharedValue::write_under)
@@ -147,9 +155,8 @@ impl SharedValue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn write_under(&self, lock: &Guard, data: impl AsRef<[u8]>) -> Result<Version> {
-        let write = async { self.value.write_under(lock.context(), data).await };
-        self.driver.run("write_under", write)
+    pub fn write_under(&self, lock: &impl HeldLock, data: impl AsRef<[u8]>) -> Result<Version> {
+        self.driver.run("write_under", self.value.write_under(lock.single(), data))
     }
 
     /// Writes the value if its version is still `expected`, and only while a lock is held, as
@@ -173,12 +180,11 @@ impl SharedValue {
     /// ```
     pub fn compare_and_set_under(
         &self,
-        lock: &Guard,
+        lock: &impl HeldLock,
         expected: Option<Version>,
         data: impl AsRef<[u8]>,
     ) -> Result<CompareAndSet> {
-        let write = async { self.value.compare_and_set_under(lock.context(), expected, data).await };
-        self.driver.run("write_under", write)
+        self.driver.run("write_under", self.value.compare_and_set_under(lock.single(), expected, data))
     }
 
     /// Returns a view of the value that follows its changes. Performs no I/O.
@@ -323,7 +329,8 @@ impl Counter {
         self.driver.run("reserve", self.counter.reserve(n))
     }
 
-    /// Replaces the number by what `update` makes of it, as [`zlock::Counter::update`](crate::Counter::update) does.
+    /// Replaces the number by what `update` makes of it, as [`zlock::Counter::update`](crate::Counter::update) does. The closure
+    /// runs on the calling thread, and may block.
     ///
     /// # Errors
     /// Those of [`zlock::Counter::update`](crate::Counter::update).
@@ -337,7 +344,13 @@ impl Counter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn update(&self, update: impl FnMut(i64) -> Option<i64>) -> Result<i64> {
-        self.driver.run("update", self.counter.update(update))
+    pub fn update(&self, mut update: impl FnMut(i64) -> Option<i64>) -> Result<i64> {
+        let mut change = self.driver.run("update", self.counter.begin("update"))?;
+        loop {
+            let after = update(change.number());
+            if let Some((before, after)) = self.driver.run("update", change.attempt(after))? {
+                return Ok(after.unwrap_or(before));
+            }
+        }
     }
 }

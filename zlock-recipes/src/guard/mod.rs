@@ -18,6 +18,9 @@ use crate::hold::record::Entry;
 use crate::hold::{Hold, Remaining};
 use crate::release::{Release, relabel, release, release_with_write};
 
+/// The operation in the error of a lock that cannot be entered again.
+pub(crate) const REENTER: &str = "reenter";
+
 /// A held lock. The lock is released when the last guard of the hold is dropped. Derefs to [`LockContext`], which has the
 /// methods that look at the lock.
 ///
@@ -70,7 +73,7 @@ impl Guard {
 
     /// Creates the guard of another entry in an existing hold. Returns an error if the hold is lost.
     pub(crate) fn reentered(hold: Arc<Hold>, entry: Entry) -> Result<Self> {
-        let good = hold.check("reenter");
+        let good = hold.check(REENTER);
         let guard = Guard::new(hold, entry);
         good.map(|()| guard)
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::inner::ClientInner;
+use crate::guard::REENTER;
 use crate::hold::record::Entry;
 use crate::hold::{Entered, Hold};
 
@@ -85,5 +86,5 @@ impl Scope {
 /// The error for a writer inside a reader's scope.
 fn refused(hold: &Hold) -> Error {
     let upgrade = || Error::new(ErrorKind::UpgradeRefused, "acquire").with_path(hold.path());
-    hold.check("reenter").err().unwrap_or_else(upgrade)
+    hold.check(REENTER).err().unwrap_or_else(upgrade)
 }

@@ -39,7 +39,7 @@ impl Pauses {
         if !error.is_retryable() || error.is_lock_lost() || !session.current().is_live() {
             return Err(error);
         }
-        tracing::warn!(%path, %error, "a waiter got no answer; it keeps its place and asks again");
+        tracing::warn!(%path, %error, "a request failed; it is repeated while the session lives");
         LastFailure::note(|| error);
         self.0.sleep().await;
         Ok(())

@@ -69,7 +69,8 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
 }
 
 /// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one that shares no node. While the
-/// session lives, a write without an answer is repeated. Unless that succeeds, the background removes the node.
+/// session lives, a write without an answer is repeated, and one that the store refuses for now is repeated once. Unless that
+/// succeeds, the background removes the node.
 pub(crate) async fn release_with_write(
     hold: &Arc<Hold>,
     is_last: bool,
@@ -85,7 +86,7 @@ pub(crate) async fn release_with_write(
     let deletes = is_last && !hold.shares_node();
     let guard = if deletes { guard.and_delete(node) } else { guard };
     let session = &hold.client().session;
-    let (mut pauses, mut is_unsure) = (Pauses::default(), false);
+    let (mut pauses, mut is_unsure, mut is_refused) = (Pauses::default(), false, false);
     let refused = loop {
         connected(session).await;
         match values.write_value(path, Some(expected), data, Some(&guard)).await {
@@ -93,6 +94,13 @@ pub(crate) async fn release_with_write(
             Ok(_) => break true,
             Err(error) => {
                 is_unsure |= error.is_ambiguous();
+                // For as long as an operation may take, the server has answered that it cannot do this now: a fence of the holder
+                // protects the node, for example. Twice, that is no coincidence, and the holder may be waiting for itself.
+                let is_answered = !error.is_ambiguous() && session.current().state == SessionState::Connected;
+                if is_answered && is_refused {
+                    return Err(error);
+                }
+                is_refused = is_answered;
                 pauses.after(error, hold.path(), session).await?;
             }
         }

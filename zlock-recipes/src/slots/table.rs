@@ -1,6 +1,6 @@
 //! Which node has which number: a line `<number> <node ID>` for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zlock_core::{Error, ErrorKind, LockPath, NodeId, Queue, Result};
 
@@ -29,7 +29,8 @@ impl Table {
 
     /// Gives the node the smallest number below `n` whose node is not in the queue. `None` if there is none.
     pub(super) fn take(&mut self, node_id: &NodeId, queue: &Queue, n: u32) -> Option<u32> {
-        self.0.retain(|_, of| of != node_id && queue.find(of).is_some());
+        let there: BTreeSet<_> = queue.iter().map(|node| &node.id).collect();
+        self.0.retain(|_, of| of != node_id && there.contains(of));
         let free = (0..n).find(|number| !self.0.contains_key(number))?;
         self.0.insert(free, node_id.clone());
         Some(free)

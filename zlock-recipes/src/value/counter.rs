@@ -224,34 +224,30 @@ impl Counter {
         after.map(|after| before..after).ok_or_else(overflow)
     }
 
-    /// Replaces the number by what `change` makes of it. Returns the number before, and the one after if it was changed.
+    /// Replaces the number by what `change` makes of it. Returns the number before that, and the one after it, or `None` if
+    /// `change` does, given the current number.
     async fn change(
         &self,
         operation: &'static str,
         mut change: impl FnMut(i64) -> Option<i64>,
     ) -> Result<(i64, Option<i64>)> {
+        let mut attempts = self.begin(operation).await?;
+        loop {
+            let after = change(attempts.number());
+            if let Some(done) = attempts.attempt(after).await? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Begins with the number that was seen last.
+    pub(crate) async fn begin(&self, operation: &'static str) -> Result<Change<'_>> {
         let cached = self.last_seen();
-        let mut is_current = cached.is_none();
-        let mut now = match cached {
+        let now = match cached {
             Some(known) => known,
             None => self.read().await?,
         };
-        loop {
-            let after = change(now.number);
-            match (after, after.and_then(|after| self.format.write(after))) {
-                (Some(after), Some(data)) => match self.value.compare_and_set(now.version, data).await? {
-                    CompareAndSet::Written(version) => {
-                        *self.last() = Some(Known { number: after, version: Some(version) });
-                        return Ok((now.number, Some(after)));
-                    }
-                    CompareAndSet::Conflict(other) => (now, is_current) = (self.saw(other)?, true),
-                },
-                // What was seen last may be out of date.
-                _ if !is_current => (now, is_current) = (self.read().await?, true),
-                (Some(after), None) => return Err(self.does_not_fit(operation, format_args!("{after}"))),
-                (None, _) => return Ok((now.number, None)),
-            }
-        }
+        Ok(Change { counter: self, operation, now, is_current: cached.is_none() })
     }
 
     /// Reads the number and its version.
@@ -308,6 +304,47 @@ impl Counter {
     fn does_not_fit(&self, operation: &'static str, what: fmt::Arguments<'_>) -> Error {
         let message = format!("{what} does not fit in the format {:?}", self.format);
         Error::new(ErrorKind::InvalidArgument, operation).with_path(self.path()).with_message(message)
+    }
+}
+
+/// The attempts to replace a number by one that its caller makes of it.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    counter: &'a Counter,
+    operation: &'static str,
+    now: Known,
+    /// `false` if the number was seen before this operation, and may be out of date.
+    is_current: bool,
+}
+
+impl Change<'_> {
+    /// Returns the number that is to be replaced.
+    pub(crate) fn number(&self) -> i64 {
+        self.now.number
+    }
+
+    /// Replaces the number. Returns the number before that and the one after it, which is `None` if `after` is. If the number is
+    /// another one by now, returns `None`, and is to be called again.
+    pub(crate) async fn attempt(&mut self, after: Option<i64>) -> Result<Option<(i64, Option<i64>)>> {
+        let Change { counter, operation, now, is_current } = self;
+        match (after, after.and_then(|after| counter.format.write(after))) {
+            (Some(after), Some(data)) => match counter.value.compare_and_set(now.version, data).await? {
+                CompareAndSet::Written(version) => {
+                    *counter.last() = Some(Known { number: after, version: Some(version) });
+                    Ok(Some((now.number, Some(after))))
+                }
+                CompareAndSet::Conflict(other) => {
+                    (*now, *is_current) = (counter.saw(other)?, true);
+                    Ok(None)
+                }
+            },
+            _ if !*is_current => {
+                (*now, *is_current) = (counter.read().await?, true);
+                Ok(None)
+            }
+            (Some(after), None) => Err(counter.does_not_fit(operation, format_args!("{after}"))),
+            (None, _) => Ok(Some((now.number, None))),
+        }
     }
 }
 

@@ -171,11 +171,22 @@ impl SharedValue {
         let mut now = self.get().await?;
         loop {
             let Some(data) = update(now.as_ref().map(|value| &*value.data)) else { return Ok(now) };
-            let expected = now.map(|value| value.version);
-            match self.compare_and_set(expected, &data).await? {
-                CompareAndSet::Written(version) => return Ok(Some(Value::new(data, version))),
-                CompareAndSet::Conflict(other) => now = other,
+            match self.replace(now, data).await? {
+                Ok(value) => return Ok(Some(value)),
+                Err(other) => now = other,
             }
+        }
+    }
+
+    /// Replaces the value as it was seen. Returns the value after that, or what it is if it is another one by now.
+    pub(crate) async fn replace(
+        &self,
+        seen: Option<Value>,
+        data: Vec<u8>,
+    ) -> Result<std::result::Result<Value, Option<Value>>> {
+        match self.compare_and_set(seen.map(|value| value.version), &data).await? {
+            CompareAndSet::Written(version) => Ok(Ok(Value::new(data, version))),
+            CompareAndSet::Conflict(now) => Ok(Err(now)),
         }
     }
 

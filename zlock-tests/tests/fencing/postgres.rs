@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client as Connection;
 use zlock::postgres::PostgresFence as _;
-use zlock_core::{CoordinationBackend, Label, SessionState, Target};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, SessionState, Target};
 use zlock_postgres::{Fence, PostgresBackend};
 use zlock_recipes::Client;
 use zlock_testkit::postgres::{
@@ -66,6 +66,34 @@ async fn the_fenced_transaction_of_a_stale_holder_is_refused() {
         assert_eq!(write(&mut users, "stale", "next", Some(&fence)).await, Ok(()));
         assert_eq!(rows(&users, "stale").await, ["held", "next", "unfenced"]);
         release(next).await;
+    })
+    .await;
+}
+
+/// A job waits for itself: its run is to end while its own transaction still fences the lock.
+#[tokio::test]
+async fn the_end_of_a_run_does_not_wait_for_ever_for_its_own_transaction() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let options = options(&server.addr().to_string()).with_operation_timeout(Duration::from_secs(1));
+        let client = Client::new(PostgresBackend::connect(options).await.unwrap());
+        let mut users = observer(server).await;
+        let job = client.recurring_job(path("fenced-job").as_str()).unwrap().attempts(2);
+        let tick = "2025-11-24T21:00:00Z".parse().unwrap();
+        let run = job.begin(tick).await.unwrap().unwrap();
+        let fence = run.postgres_fence().unwrap();
+        let transaction = users.transaction().await.unwrap();
+        transaction.query_typed(fence.sql(), &fence.params()).await.unwrap();
+        let ended = timeout(Duration::from_secs(20), run.done()).await.expect("it waits for ever");
+        let error = ended.unwrap_err();
+        assert_eq!((error.kind(), error.is_lock_lost()), (ErrorKind::Unavailable, false), "{error}");
+        assert!(error.to_string().contains("an open transaction that the lock fences"), "{error}");
+        transaction.commit().await.unwrap();
+        // The background has removed the node, and the record says that the run has started.
+        until("the lock is free", async || client.pending_cleanups() == 0).await;
+        let run = job.begin(tick).await.unwrap().unwrap();
+        assert_eq!(run.attempt(), 2);
+        run.done().await.unwrap();
     })
     .await;
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use tokio::runtime::Builder;
 use zlock::blocking::{self, Client, Guard, JobRun};
 use zlock::job::Outcome;
 use zlock::mem::{MemLink, MemServer};
-use zlock::{Close, Error, ErrorKind, Handoff, LockKind, Release, Result, Then};
+use zlock::{Close, CompareAndSet, Error, ErrorKind, Handoff, LockKind, Release, Result, Then};
 use zlock_testkit::{Process, limit};
 
 const PATH: &str = "/app/lock";
@@ -193,6 +194,125 @@ fn a_loss_is_found_between_steps() {
         until("the loss is known", || !lock.is_held());
     });
     assert!(done.unwrap_err().is_lock_lost(), "its last steps were made without the lock");
+}
+
+/// The lost guard is still alive while its variable gets the next one. Trying again cannot help, so the error says what does.
+#[test]
+fn a_lost_guard_has_to_be_dropped_first() {
+    let (client, link) = linked(&MemServer::new());
+    let (mutex, election) = (client.mutex(PATH).unwrap(), client.election("/app/leader").unwrap());
+    let (guard, led) = (mutex.acquire().unwrap(), election.campaign().unwrap());
+    link.expire();
+    until("the loss", || guard.check().is_err() && led.check().is_err());
+    let errors = [
+        mutex.acquire().map(drop),
+        mutex.acquire_timeout(LONG).map(drop),
+        mutex.try_acquire().map(drop),
+        election.campaign().map(drop),
+    ];
+    for error in errors.map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::StillEntered, "{error}");
+        assert!(!error.is_retryable() && error.is_lock_lost(), "{error}");
+        assert!(error.to_string().contains("drop the guard first"), "{error}");
+    }
+    drop((guard, led));
+    mutex.acquire().unwrap().release().unwrap();
+    election.campaign().unwrap().resign().unwrap();
+}
+
+/// A monitor borrows the guard, so it has to end with the work.
+#[test]
+fn a_monitor_ends_with_the_work_or_the_lock() {
+    let (client, link) = linked(&MemServer::new());
+    let mutex = client.mutex(PATH).unwrap();
+    for is_lost in [false, true] {
+        let guard = mutex.acquire().unwrap();
+        let done = AtomicBool::new(false);
+        let found = thread::scope(|scope| {
+            let monitor = scope.spawn(|| {
+                loop {
+                    let lost = guard.lost_timeout(MOMENT).unwrap();
+                    if lost.is_some() || done.load(Ordering::SeqCst) {
+                        return lost;
+                    }
+                }
+            });
+            if is_lost {
+                link.expire();
+            } else {
+                done.store(true, Ordering::SeqCst);
+            }
+            monitor.join().unwrap()
+        });
+        assert_eq!(found.map(|error| error.kind()), is_lost.then_some(ErrorKind::SessionLost));
+        let released = guard.release().unwrap();
+        assert_eq!(released, if is_lost { Release::AlreadyLost } else { Release::Released });
+    }
+}
+
+/// The closure of an update runs on the thread, outside any runtime.
+#[test]
+fn an_update_may_block() {
+    let client = connect(&MemServer::new());
+    let (value, ids) = (client.shared_value("/app/value").unwrap(), client.counter("/app/ids").unwrap());
+    let blocks = || {
+        let own = Builder::new_current_thread().enable_all().build().unwrap();
+        own.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        client.counter("/app/others").unwrap().add(1).unwrap()
+    };
+    let mut conflicts = 0;
+    let written = value.update(|now| {
+        if now.is_none() {
+            value.update(|_| Some(b"x".to_vec())).unwrap();
+            conflicts += 1;
+        }
+        Some([now.unwrap_or_default(), blocks().to_string().as_bytes()].concat())
+    });
+    assert_eq!((written.unwrap().unwrap().data, conflicts), (b"x2".into(), 1));
+    assert_eq!(ids.update(|now| Some(now + blocks())).unwrap(), 3);
+    // Another handle changes the number between the two looks of this one.
+    let mut calls = 0;
+    let number = ids.update(|now| {
+        if now == 3 {
+            client.counter("/app/ids").unwrap().add(10).unwrap();
+        }
+        calls += 1;
+        Some(now + 1)
+    });
+    assert_eq!((number.unwrap(), calls), (14, 2));
+}
+
+/// Whatever a thread holds of one lock, it can write under it.
+#[test]
+fn a_value_is_written_under_each_kind_of_lock() {
+    let (client, link) = linked(&MemServer::new());
+    let value = client.shared_value("/app/value").unwrap();
+    let guard = client.mutex(PATH).unwrap().acquire().unwrap();
+    let writing = client.read_write_lock("/app/shared").unwrap().write().acquire().unwrap();
+    let led = client.election("/app/leader").unwrap().campaign().unwrap();
+    let slot = client.slots("/app/slots", 1).unwrap().acquire().unwrap();
+    let tick = "2025-11-24T21:00:00Z".parse().unwrap();
+    let run = client.recurring_job("/app/job").unwrap().begin(tick).unwrap().unwrap();
+    let write = || {
+        [
+            value.write_under(&guard, b"guard"),
+            value.write_under(&writing, b"writing"),
+            value.write_under(&led, b"led"),
+            value.write_under(&slot, b"slot"),
+            value.write_under(&run, b"run"),
+        ]
+    };
+    for written in write() {
+        written.unwrap();
+    }
+    let now = value.get().unwrap().unwrap();
+    let next = value.compare_and_set_under(&slot, Some(now.version), b"again").unwrap();
+    assert!(matches!(next, CompareAndSet::Written(_)) && now.data == *b"run", "{next:?}");
+    assert_ne!(slot.guard().fencing_token(), run.guard().fencing_token());
+    link.expire();
+    for refused in write() {
+        assert!(refused.unwrap_err().is_lock_lost());
+    }
 }
 
 #[test]

@@ -60,6 +60,10 @@ impl kit::Failure for Failure {
             Failure::Zk(source @ zk::Error::Unimplemented) => {
                 error.with_message("ZooKeeper 3.5.3 or later is needed").with_cause(source)
             }
+            Failure::Zk(source @ zk::Error::NoChildrenForEphemerals) => {
+                let message = "the path is below the node of a member or of a lock, which cannot have children";
+                error.with_message(message).with_cause(source)
+            }
             Failure::Zk(source) => error.with_cause(source),
             Failure::ServersDisagree => {
                 error.with_message("the connected server lists a node that its leader does not have")
@@ -99,9 +103,9 @@ pub(crate) fn classify(error: &zk::Error) -> FailureClass {
     use zk::Error as E;
     let (kind, ambiguous, retryable) = match error {
         // Definite answers, which most callers handle before they call this.
-        E::NoNode | E::NodeExists | E::BadVersion | E::NotEmpty | E::NoChildrenForEphemerals => {
-            (ErrorKind::Unexpected, false, false)
-        }
+        E::NoNode | E::NodeExists | E::BadVersion | E::NotEmpty => (ErrorKind::Unexpected, false, false),
+        // The path is below that of a member, or of a lock's node.
+        E::NoChildrenForEphemerals => (ErrorKind::InvalidArgument, false, false),
         E::NoAuth | E::InvalidAcl => (ErrorKind::NotAuthorized, false, false),
         E::AuthFailed => (ErrorKind::NotAuthorized, true, false),
         // Refused by the library before anything is sent, or by the server.
@@ -153,7 +157,7 @@ mod tests {
             (E::NodeExists, Unexpected, false, false),
             (E::BadVersion, Unexpected, false, false),
             (E::NotEmpty, Unexpected, false, false),
-            (E::NoChildrenForEphemerals, Unexpected, false, false),
+            (E::NoChildrenForEphemerals, InvalidArgument, false, false),
             (E::NoAuth, NotAuthorized, false, false),
             (E::InvalidAcl, NotAuthorized, false, false),
             (E::AuthFailed, NotAuthorized, true, false),

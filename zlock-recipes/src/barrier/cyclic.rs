@@ -79,7 +79,7 @@ impl Barrier {
         self.pass(None).await
     }
 
-    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes two requests after the one by
+    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes one request after the one by
     /// which it arrived, and is not counted. In an outage, each of the three may take the backend's operation timeout. If a round
     /// has counted the member by then, its number is returned.
     ///

@@ -14,7 +14,7 @@ use crate::acquire::place::{Listing, Loss, Place, time_to_create};
 use crate::client::Client;
 use crate::place::admission::Admitted;
 use crate::place::granted::lost_error;
-use crate::place::pauses::Pauses;
+use crate::place::pauses::{PAUSES, Pauses};
 use crate::queue::{Event, Status, Step, other_max};
 use crate::value::{SharedValue, ValueWatch};
 
@@ -185,17 +185,24 @@ impl<'a> Member<'a> {
 
     /// Gives up waiting. Returns the round that has counted the node nevertheless, or the error that the time is over.
     async fn withdraw(&mut self, last: Option<Error>) -> Result<Round> {
-        let inner = self.meeting.client.inner();
+        let (inner, mut pauses) = (self.meeting.client.inner(), PAUSES.start());
         loop {
             if let Some(round) = self.rounds.of(self.id()) {
                 return Ok(round.clone());
             }
             self.check()?;
-            let queue = inner.backend().children(&self.meeting.members).await?;
-            let next = self.rounds.without(self.id(), &queue);
+            let next = if self.rounds.are_full(self.meeting.n) {
+                let queue = inner.backend().children(&self.meeting.members).await?;
+                self.rounds.without_gone(&queue).without(self.id())
+            } else {
+                self.rounds.without(self.id())
+            };
             if self.write(next).await? {
                 return Err(self.meeting.request(None).timed_out("wait", true, last));
             }
+            // Without a pause, members that withdraw together would all be refused again for each one that succeeds.
+            pauses.sleep().await;
+            self.saw(self.meeting.rounds.get().await?)?;
         }
     }
 

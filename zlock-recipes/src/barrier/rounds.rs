@@ -97,14 +97,20 @@ impl Rounds {
     }
 
     /// Returns the rounds after this member has withdrawn, which no round counts from then on.
-    pub(super) fn without(&self, node_id: &NodeId, queue: &[Node]) -> Rounds {
-        let mut next = self.without_gone(queue);
+    pub(super) fn without(&self, node_id: &NodeId) -> Rounds {
+        let mut next = self.clone();
         next.withdrawn.push(node_id.clone());
         next
     }
 
+    /// Returns `true` if so many members have withdrawn that those that are gone should be forgotten. Otherwise, this is left to
+    /// the next round.
+    pub(super) fn are_full(&self, n: u32) -> bool {
+        self.withdrawn.len() >= n as usize
+    }
+
     /// Forgets the nodes that no longer exist, which cannot be counted any more.
-    fn without_gone(&self, queue: &[Node]) -> Rounds {
+    pub(super) fn without_gone(&self, queue: &[Node]) -> Rounds {
         let there: BTreeSet<_> = queue.iter().map(|node| &node.id).collect();
         let mut next = self.clone();
         next.present.iter_mut().for_each(|round| round.members.retain(|id| there.contains(id)));
@@ -168,7 +174,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let opened = Rounds::default().open(&queue("abcd"), 2).unwrap();
-        let withdrawn = opened.without(&NodeId::new("e"), &queue("bcde"));
+        let withdrawn = opened.without_gone(&queue("bcde")).without(&NodeId::new("e"));
         assert_eq!(withdrawn.text(), "zlock barrier 2\n1 b\n2 c d\nwithdrawn e\n");
         for rounds in [Rounds::default(), opened, withdrawn] {
             assert_eq!(read(&rounds.text()), rounds);

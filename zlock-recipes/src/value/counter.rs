@@ -150,7 +150,7 @@ impl Counter {
     /// # }
     /// ```
     pub async fn add(&self, n: i64) -> Result<i64> {
-        self.added(n).await.map(|range| range.end)
+        self.added(n, i64::MAX).await.map(|range| range.end)
     }
 
     /// Takes the next `n` numbers, which no other call returns: IDs that are unique as long as the counter only grows. The last
@@ -158,7 +158,8 @@ impl Counter {
     /// `increment().postValue()` and `reserve` may be mixed.
     ///
     /// # Errors
-    /// Those of [`add`](Self::add). If the error is ambiguous, the numbers may be lost: nobody gets them.
+    /// Those of [`add`](Self::add); also if the last number would be the largest of all, which no range can contain. If the error is
+    /// ambiguous, the numbers may be lost: nobody gets them.
     ///
     /// # Cancel safety
     /// If the future is dropped, the numbers may be lost.
@@ -179,9 +180,9 @@ impl Counter {
     /// # }
     /// ```
     pub async fn reserve(&self, n: u32) -> Result<Range<i64>> {
-        let Range { start, end } = self.added(n.into()).await?;
-        // The largest number of all cannot be in a range.
-        Ok(start.saturating_add(1)..end.saturating_add(1))
+        // The range ends with the number after the last one, which has to exist.
+        let Range { start, end } = self.added(n.into(), i64::MAX - 1).await?;
+        Ok(start + 1..end + 1)
     }
 
     /// Replaces the number by what `update` makes of it, and returns the number that is there afterwards. `update` gets the current
@@ -217,9 +218,10 @@ impl Counter {
         Ok(after.unwrap_or(before))
     }
 
-    /// Adds `n`, and returns the numbers before and after.
-    async fn added(&self, n: i64) -> Result<Range<i64>> {
-        let (before, after) = self.change("add", |now| now.checked_add(n)).await?;
+    /// Adds `n`, and returns the numbers before and after. The one after is at most `most`.
+    async fn added(&self, n: i64, most: i64) -> Result<Range<i64>> {
+        let add = |now: i64| now.checked_add(n).filter(|after| *after <= most);
+        let (before, after) = self.change("add", add).await?;
         let overflow = || self.does_not_fit("add", format_args!("{before} plus {n}"));
         after.map(|after| before..after).ok_or_else(overflow)
     }

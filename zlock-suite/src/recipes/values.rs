@@ -79,6 +79,18 @@ pub async fn overflow_is_an_error_and_changes_nothing(case: &Case<'_>) {
             assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::InvalidArgument, false), "{error}");
             assert_eq!(counter.reserve(1).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
+        // A range ends with the number after its last one.
+        assert_eq!(counters[1].add(-2).await.unwrap(), most - 2);
+        match counters[1].reserve(2).await {
+            Ok(range) => assert!(range == (most - 1..most + 1) && format == CounterFormat::Int),
+            Err(error) => {
+                assert!(
+                    error.kind() == ErrorKind::InvalidArgument && format == CounterFormat::Long,
+                    "{error}"
+                );
+                assert_eq!(counters[1].add(2).await.unwrap(), most);
+            }
+        }
         // What the first one remembers is out of date, so it looks again before it refuses.
         assert_eq!(counters[1].add(-5).await.unwrap(), most - 5);
         assert_eq!(counters[0].add(5).await.unwrap(), most);

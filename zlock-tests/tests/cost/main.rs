@@ -5,6 +5,7 @@ use tokio::task::yield_now;
 use zlock_recipes::{Barrier, Client};
 
 mod mem {
+    mod barriers;
     mod jobs;
     mod members;
     mod requests;

@@ -3,6 +3,7 @@
 //! ```text
 //! <path>                       a value, as it is
 //! <path>/_r_<session>.<n>      a receipt, an ephemeral node of the session that wrote it
+//! <path>/_r_keep               if the node may have been a container: the server does not remove it then
 //! ```
 //!
 //! A receipt is a child of its value, so it also shows that the value was not deleted since the receipt was made. The

@@ -9,6 +9,7 @@ use zlock_core::{SessionId, Value};
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
 use super::read::read;
+use super::stored::may_be_a_container;
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::witness::Witness;
@@ -16,6 +17,9 @@ use crate::session::{Freshness, Live, Shared, catch_up};
 
 /// The number of receipts that are kept while no write uses them. Each saves the next write of its value two requests.
 const KEPT: usize = 64;
+
+/// The child of a value that was written over a node that may have been a container.
+const KEEP: &str = "_r_keep";
 
 /// The pause between two attempts to find out what an abandoned write has done.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -94,9 +98,25 @@ impl Used {
         };
         // The server has executed the create by now.
         let value = read(operation, self.session, Freshness::Told).await?;
+        if value.as_ref().is_some_and(may_be_a_container) && !keep(operation, self.session).await? {
+            return Ok(None);
+        }
         let created = value.as_ref().map(|value| value.version.created());
         self.receipt.known = version.map(|version| Witness { version, created });
         Ok(value)
+    }
+}
+
+/// Creates a child that keeps the server from removing the value. Returns `false` if the value is gone.
+async fn keep(operation: &mut Operation<'_>, session: SessionKey) -> Result<bool, Failure> {
+    let (path, acls) = (format!("{}/{KEEP}", operation.server_path()), operation.shared.options.acls.clone());
+    let created = operation.send(session, Leaves::Nothing, move |live| async move {
+        live.client.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::new(&acls))).await
+    });
+    match created.await {
+        Ok(_) | Err(Failure::Zk(Error::NodeExists)) => Ok(true),
+        Err(Failure::Zk(Error::NoNode)) => Ok(false),
+        Err(failure) => Err(failure),
     }
 }
 

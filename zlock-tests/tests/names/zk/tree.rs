@@ -8,7 +8,9 @@ use zlock_core::{
     Sequence, SessionState, Target, WatchEvent,
 };
 use zlock_recipes::Client;
-use zlock_testkit::zk::{self, SESSION, backend, create, mkdir, names, observer, options, path, token};
+use zlock_testkit::zk::{
+    self, Observer, SESSION, backend, create, mkdir, names, observer, options, path, token,
+};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, until, zookeeper_or_skip};
 use zlock_zk::{Acl, AuthId, Permission, ZkBackend};
 use zookeeper_client::{Acls, CreateMode};
@@ -463,6 +465,56 @@ async fn every_path_that_we_take_works() {
             let made = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await;
             assert!(made.is_ok(), "{segment:?}: {made:?}");
         }
+    })
+    .await;
+}
+
+/// The parents of locks are containers, which the server removes with their data when they are empty. A value that was written over
+/// one is kept.
+#[tokio::test]
+async fn a_value_above_a_lock_is_kept() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::builder().container_check_interval(Duration::from_millis(200)).start().await;
+        let observer = Observer::connect(server.connect_string()).await;
+        let connect = async || Client::new(backend(&server.connect_string()).await);
+        let client = connect().await;
+        let guard = client.mutex("/app/orders/42").unwrap().acquire().await.unwrap();
+        assert_eq!(client.counter("/app/orders").unwrap().reserve(5).await.unwrap(), 1..6);
+        let written = client.shared_value("/app").unwrap().update(|_| Some(b"read-only".into())).await;
+        assert_eq!(written.unwrap().unwrap().data, *b"read-only");
+        guard.release().await.unwrap();
+        client.close().await.unwrap();
+        until("the lock's parent is removed", async || observer.children("/app/orders").await == ["_r_keep"])
+            .await;
+        sleep(Duration::from_secs(1)).await;
+        let client = connect().await;
+        assert_eq!(client.counter("/app/orders").unwrap().reserve(1).await.unwrap(), 6..7);
+        let value = client.shared_value("/app").unwrap().get().await.unwrap();
+        assert_eq!(value.map(|value| value.data), Some(b"read-only".into()));
+        // A value that zlock has created is no container.
+        client.counter("/plain").unwrap().add(1).await.unwrap();
+        connect().await.counter("/plain").unwrap().add(1).await.unwrap();
+        assert!(!observer.children("/plain").await.contains(&"_r_keep".to_owned()));
+    })
+    .await;
+}
+
+/// A member's node cannot have children.
+#[tokio::test]
+async fn a_lock_below_a_member_is_invalid() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let client = Client::new(backend(&server.connect_string()).await);
+        let group = path("below-a-member");
+        let member = client.members(group.as_str()).unwrap().join("w1", "").await.unwrap();
+        let lock = client.mutex(format!("{group}/w1/job")).unwrap();
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("below the node of a member"), "{error}");
+        member.leave().await.unwrap();
     })
     .await;
 }

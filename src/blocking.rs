@@ -24,7 +24,7 @@
 //! belong to the parent.
 //!
 //! A process that exits while guards or clients are alive does not release its locks: they become free one session timeout
-//! later. To free them at once, call [`Client::shutdown`] or [`Client::close`] at the end of the program.
+//! later, as when a process dies. To free them at once, call [`Client::shutdown`] or [`Client::close`] at the end of the program.
 //!
 //! # Examples
 //! ```

@@ -23,7 +23,8 @@ const KNOWN: &str = "use mem://, zk://, etcd://, postgres://, zk+srv:// or etcd+
 ///
 /// All of them accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
 /// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
-/// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL it is at least 1 s. See
+/// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL it is at least 1 s, and at most what the
+/// database allows, 30 s by default. See
 /// `zlock::zk::ZkOptions`, `zlock::etcd::EtcdOptions` and `zlock::postgres::PostgresOptions` for other parameters.
 ///
 /// # Errors

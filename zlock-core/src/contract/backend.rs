@@ -332,7 +332,8 @@ pub enum Close {
     /// session.
     Ended,
     /// The store could not be reached, or has not confirmed the end in time. Unless it did end the session, it does so one
-    /// session timeout after it last received a request from this client. Only then are the locks free.
+    /// session timeout after it last received a request from this client; on PostgreSQL, another client does. Only then are the
+    /// locks free.
     Pending,
 }
 

@@ -42,8 +42,8 @@ impl Task {
     /// Spawns the task on the current runtime.
     ///
     /// `run` is called at once. Its future keeps the backend's sessions alive until [`Closing::wait`] completes or no
-    /// further session can begin. Then it ends the last session at the store, and returns `true` if the store has
-    /// confirmed that, within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
+    /// further session can begin. Then it ends the last session at the store, and returns
+    /// [`Close::Ended`](crate::Close::Ended) if the store has confirmed that within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
     ///
     /// # Panics
     /// Panics outside a tokio runtime.

@@ -21,8 +21,8 @@ pub const REVOKE: &[u8] = b"__REVOKE__";
 /// seen. Then a former holder that has not noticed the loss of the lock can do no harm.
 ///
 /// A token is a pair, compared by number first and turn second:
-/// - The [`number`](FencingToken::number) comes from the store: ZooKeeper's `czxid`, etcd's create revision, the mem
-///   server's transaction number. Locks taken with Curator or Go's `concurrency` package on the same path have
+/// - The [`number`](FencingToken::number) comes from the store: ZooKeeper's `czxid`, etcd's create revision, a number
+///   of PostgreSQL's sequence, the mem server's transaction number. Locks taken with Curator or Go's `concurrency` package on the same path have
 ///   comparable numbers.
 /// - The [`turn`](FencingToken::turn) distinguishes holders that share one node. It is 0 unless the lock was handed over
 ///   inside a client.

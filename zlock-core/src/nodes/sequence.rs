@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The number that the store gave a node: a sequence number on ZooKeeper and mem, a create revision on etcd.
+/// The number that the store gave a node: a sequence number on ZooKeeper, mem and PostgreSQL, a create revision on
+/// etcd.
 ///
 /// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit numbers, which wrap from `2147483647` to `-2147483648`
 /// before version 3.6, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping). Later versions

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number that the store gave a session: ZooKeeper's session ID, etcd's lease ID.
+/// The number of a session in its store: ZooKeeper's session ID, etcd's lease ID, the key of PostgreSQL's row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(u64);
 

@@ -32,8 +32,7 @@ const PASSFILE: &str = "PGPASSFILE";
 /// | `ZLOCK_CERT_FILE`, `ZLOCK_KEY_FILE` | PEM files with the client's own certificate and key |
 /// | `PGPASSFILE` | PostgreSQL only: a file with passwords, in the format of PostgreSQL's own clients |
 ///
-/// An empty variable counts as not set. The TLS files are read again for each new connection; on ZooKeeper, all files are
-/// read again for each new session.
+/// An empty variable counts as not set. The files are read again for each new connection, on ZooKeeper for each new session.
 ///
 /// # Examples
 /// ```
@@ -59,7 +58,8 @@ impl Environment {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`], with the variable, if it needs another one that is not set, or contradicts another one. No
+    /// [`ErrorKind::InvalidArgument`], with the variable, if it needs another one that is not set, contradicts another one, or is not
+    /// UTF-8. No
     /// error shows a password. Files are not read here, but when a connection is made.
     pub fn of_process() -> Result<Self> {
         Self::read(|name| std::env::var_os(name))

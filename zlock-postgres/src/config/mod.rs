@@ -53,7 +53,8 @@ pub struct PostgresOptions {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Replication {
-    /// A failover may lose confirmed writes. All sessions end with it, and no lock is granted for a session timeout after it.
+    /// A failover may lose confirmed writes. All sessions end with it, and no lock is granted for the longest session
+    /// timeout that the database allows, 30 seconds by default.
     #[default]
     Async,
     /// No failover loses a confirmed write. Sessions survive it.
@@ -115,7 +116,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second. Defaults to 10 seconds.
+    /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second and at most what the database
+    /// allows, 30 seconds by default. Defaults to 10 seconds.
     /// A short timeout frees the locks of a dead process sooner, but a shorter outage costs a live process its locks.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {

@@ -12,7 +12,8 @@ use crate::place::granted::Granted;
 use crate::place::pauses::{Pauses, connected};
 
 impl Client {
-    /// Returns a handle to the double barrier at `path`: `n` members begin together, and none of them ends before the others.
+    /// Returns a handle to the double barrier at `path`: `n` members begin together, and leave only when all of
+    /// them have finished.
     /// Performs no I/O.
     ///
     /// # Errors

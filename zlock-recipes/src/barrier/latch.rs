@@ -39,7 +39,7 @@ impl Client {
     }
 }
 
-/// A gate: whoever waits at it goes on when it is open. Created by [`Client::latch`]. Cheap to clone.
+/// A gate that holds waiters back until it is open. Created by [`Client::latch`]. Cheap to clone.
 ///
 /// A latch outlives its clients: one that was closed by a process that has died stays closed until another opens it. It is a
 /// value, `open` or `closed`. A value with any other data is a closed latch, and a missing one an open latch. Clients that wait take
@@ -115,8 +115,8 @@ impl Latch {
         Ok(is_open(data(value.as_ref())))
     }
 
-    /// Waits until the latch is open. Returns also if it has been open since the call and is closed by now, so no opening is
-    /// missed, however short. An outage does not end the wait.
+    /// Waits until the latch is open. Also returns if the latch was opened after the call and has been closed again
+    /// since, so no opening is missed, however short. An outage does not end the wait.
     ///
     /// # Errors
     /// Those of [`ValueWatch::changed`](crate::ValueWatch::changed).
@@ -161,7 +161,7 @@ impl Latch {
     /// Waits as [`wait`](Self::wait) does, for at most `time`.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if the latch is still closed then, and those of `wait`.
+    /// [`Busy`](ErrorKind::Busy) if the latch is still closed then, or could not be read by then, and those of `wait`.
     ///
     /// # Cancel safety
     /// Safe.

@@ -10,7 +10,8 @@ use zlock_core::{Error, ErrorKind, FencingToken, LockPath, NodeName, Result};
 
 use super::driver::{Driver, Mine, held, may_block};
 use crate::Release;
-use crate::guard::{LockGuard, REENTER};
+use crate::guard::LockGuard;
+use crate::hold::REENTER;
 
 /// A guard of a lock that a thread holds. [`Guard`], [`WriteGuard`] and [`MultiGuard`] are aliases of it. The lock is
 /// released when the last guard of the hold is dropped.

@@ -57,8 +57,8 @@ impl Election {
     /// # Errors
     /// - The closure's error, with [`Then::Return`] after a failure.
     /// - [`Closed`](ErrorKind::Closed), [`NotAuthorized`](ErrorKind::NotAuthorized),
-    ///   [`InvalidArgument`](ErrorKind::InvalidArgument), [`Unexpected`](ErrorKind::Unexpected) of a campaign. All others are
-    ///   overcome.
+    ///   [`InvalidArgument`](ErrorKind::InvalidArgument), [`Unexpected`](ErrorKind::Unexpected) of a campaign. After any
+    ///   other error, it campaigns again.
     ///
     /// # Cancel safety
     /// Dropping the future drops the closure's future, and withdraws the candidacy or resigns in the background.

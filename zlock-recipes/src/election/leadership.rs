@@ -119,7 +119,7 @@ impl Leadership {
     }
 }
 
-/// Converts into the guard of the leader's node. Releasing it is to resign.
+/// Converts into the guard of the leader's node. Releasing it resigns.
 impl From<Leadership> for Guard {
     fn from(led: Leadership) -> Guard {
         led.guard
@@ -185,7 +185,7 @@ impl LeaderContext {
         self.lock.fencing_token()
     }
 
-    /// Returns the same as [`term`](Self::term), by the name that it has for locks.
+    /// Same as [`term`](Self::term), under the name that locks use.
     ///
     /// # Examples
     /// See [`term`](Self::term).
@@ -212,7 +212,7 @@ impl LeaderContext {
         self.lock.node()
     }
 
-    /// Returns the view of the term as a held lock, for what asks for one, such as
+    /// Returns the term as a held lock, for functions that take a `LockContext`, such as
     /// [`SharedValue::write_under`](crate::SharedValue::write_under).
     ///
     /// # Examples

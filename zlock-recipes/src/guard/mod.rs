@@ -15,11 +15,8 @@ use zlock_core::{Error, LockPath, Result, Values, Version};
 use crate::guard::context::LockContext;
 use crate::guard::scope::Scope;
 use crate::hold::record::Entry;
-use crate::hold::{Hold, Remaining};
+use crate::hold::{Hold, REENTER, Remaining};
 use crate::release::{Release, relabel, release, release_with_write};
-
-/// The operation in the error of a lock that cannot be entered again.
-pub(crate) const REENTER: &str = "reenter";
 
 /// A held lock. The lock is released when the last guard of the hold is dropped. Derefs to [`LockContext`], which has the
 /// methods that look at the lock.
@@ -29,7 +26,7 @@ pub(crate) const REENTER: &str = "reenter";
 /// client. That relies on clocks that run at about the same speed, a machine that does not sleep, and a store that keeps
 /// the session for its whole timeout. The exception is an operator who deletes the node or ends the session at the server.
 /// Then two clients believe that they hold the lock, until this one learns of it by a heartbeat or when it reconnects. On
-/// ZooKeeper, every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each
+/// ZooKeeper, every sixth heartbeat looks for the session's nodes, so within about half a session timeout, and a client with more than 1,000 of them looks for each
 /// one less often. No lock service can prevent that. Storage that checks the [`fencing_token`](LockContext::fencing_token) is
 /// protected even then.
 ///

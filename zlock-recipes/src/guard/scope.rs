@@ -6,9 +6,8 @@ use std::sync::{Arc, Weak};
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::inner::ClientInner;
-use crate::guard::REENTER;
 use crate::hold::record::Entry;
-use crate::hold::{Entered, Hold};
+use crate::hold::{Entered, Hold, REENTER};
 
 tokio::task_local! {
     static SCOPE: Scope;

@@ -19,6 +19,9 @@ use crate::place::succession::PlaceHandle;
 use crate::queue::Status;
 use crate::report::{HoldReport, kind};
 
+/// The operation in the error of a lock that cannot be entered again.
+pub(crate) const REENTER: &str = "reenter";
+
 /// The result of entering a hold again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {

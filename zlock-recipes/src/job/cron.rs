@@ -27,8 +27,7 @@ use crate::job::tick::Tick;
 /// | In spring, 02:30 does not exist. | There is one tick, at the end of the gap: 03:00. | The ticks in the gap do not exist. The last one before it is 01:45, the next one 03:00, a quarter of an hour later. |
 /// | In autumn, 02:30 exists twice. | There is one tick, at the earlier of the two. | There is a tick at each of the two. |
 ///
-/// So a job that runs each night runs once in each night, and one that runs each quarter of an hour runs each quarter of an hour. In
-/// `UTC`, none of this happens.
+/// So a nightly job runs once a night, and a quarter-hourly job keeps its interval. In `UTC`, none of this happens.
 ///
 /// # Examples
 /// ```

@@ -30,8 +30,8 @@ impl RecurringJob {
     /// It reads the record once at the beginning, and sends no request between the ticks. At a tick it does what
     /// [`run`](Self::run) does, but waits for a run in progress. If that run's process dies and
     /// [`attempts`](Self::attempts) are left, it runs the same tick again; otherwise it goes on with the next tick. After an attempt
-    /// that has failed, all machines pause, for half a second to a second at first, and for up to 30 seconds later. Ticks that were missed are run as
-    /// [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
+    /// that has failed, all machines pause, for half a second to a second at first, and for up to 30 seconds later. Ticks that were
+    /// missed are run as [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
     ///
     /// An error of the closure is logged. A panic is logged, too, and counts as an error: it ends neither this loop nor, with
     /// further attempts, those of other machines. While the store cannot be reached, the loop keeps trying, until the next tick is due.

@@ -56,8 +56,8 @@ impl Client {
 
 /// A job that one machine of a fleet runs at each tick. Created by [`Client::recurring_job`]. Cheap to clone.
 ///
-/// A lock excludes that two machines work at the same time. It does not exclude that the second one begins when the first has
-/// ended, because its clock is a little behind. So the last tick is in a record beside the lock. A machine reads it, takes the
+/// A lock keeps two machines from working at the same time. It does not keep the second, whose clock is a little behind, from
+/// starting after the first has finished. So the last tick is in a record beside the lock. A machine reads it, takes the
 /// lock, and claims the tick by a write that is refused if the record has changed, or if the lock is lost. When the job has
 /// ended, one transaction says so in the record and releases the lock.
 ///
@@ -226,7 +226,7 @@ impl RecurringJob {
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for a tick that is more than a [`period`](Self::period) ahead of this
-    ///   machine's clock, for a period that cannot be, and for a value that is not the record of a job.
+    ///   machine's clock, for a period out of range, and for a value that is not the record of a job.
     /// - The loss of the lock, for which [`Error::is_lock_lost`] is `true`. The closure was cancelled, or ended when the lock was
     ///   lost already. The record says that the run has started.
     /// - Those of [`acquire`](crate::LockHandle::acquire) and [`SharedValue::compare_and_set`]. If the error is

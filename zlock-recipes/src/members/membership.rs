@@ -60,10 +60,10 @@ impl Membership {
         }
     }
 
-    /// Waits until the member is registered no more, for as long as it takes: until its session is over, or its node was deleted or
-    /// replaced. It may be registered again by the time that this returns.
+    /// Waits until the member is no longer registered, because its session ended or its node was deleted or replaced. It may be
+    /// registered again by the time this returns.
     ///
-    /// For code that must not run while another client may have the ID.
+    /// Use it to stop code that must not run while another client may have the ID.
     ///
     /// # Cancel safety
     /// Safe.
@@ -90,7 +90,7 @@ impl Membership {
     }
 
     /// Waits until the membership has ended for good, and returns why: [`Taken`](ErrorKind::Taken) if another client has the ID by
-    /// now, [`Closed`](ErrorKind::Closed), or what the store refuses a registration with, such as
+    /// now, [`Closed`](ErrorKind::Closed), or the error with which the store refuses the registration, such as
     /// [`NotAuthorized`](ErrorKind::NotAuthorized) or [`Unexpected`](ErrorKind::Unexpected). An outage does not end it.
     ///
     /// # Cancel safety

@@ -6,7 +6,7 @@
 //!
 //! | rule | why |
 //! |---|---|
-//! | the limit grows slowly while creates are answered, and is halved when one was given up after the time that an answer takes | it finds what the store can serve |
+//! | the limit grows slowly while creates are answered, and falls by 30 % when one was given up after the time that an answer takes | it finds what the store can serve |
 //! | clean-ups come first | a create is begun only if no clean-up waits, so the clean-ups that are pending do not grow |
 //! | a create that was given up counts until its node is gone | otherwise one acquisition after another would begin one in vain |
 //! | creates never keep a clean-up waiting | a clean-up is what makes room |

@@ -102,7 +102,8 @@ impl SharedValue {
     ///
     /// # Errors
     /// Those of [`get`](Self::get). If the error is [ambiguous](Error::is_ambiguous), the value may have been written: read it
-    /// before you decide what to do.
+    /// before you decide what to do. One of these is [`SessionLost`](ErrorKind::SessionLost), if the session ended before the outcome
+    /// was known. [`is_lock_lost`](Error::is_lock_lost) is `true` for it, although no lock is involved.
     ///
     /// # Cancel safety
     /// If the future is dropped, the write may still take effect, but not after a later call on this path has returned `Ok`.

@@ -227,8 +227,8 @@ impl ZkOptions {
     }
 
     /// Sets the servers' `tickTime`, which clients cannot query. A session's local deadline precedes the server's by a
-    /// margin. It is half a tick, rounded up to full gaps between two heartbeats, plus one more gap, plus 2 % of the session
-    /// timeout for clock drift. Defaults to half the session timeout, the longest tick with which a server grants that
+    /// margin. It is half a tick, rounded up to full gaps between two heartbeats, plus one more gap, and at least three gaps
+    /// while the session owns a node, plus 2 % of the session timeout for clock drift. Defaults to half the session timeout, the longest tick with which a server grants that
     /// timeout. Set it only if all servers have this tick.
     #[must_use]
     pub fn with_server_tick(mut self, tick: Duration) -> Self {

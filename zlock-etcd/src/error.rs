@@ -1,5 +1,9 @@
 //! The meaning of the client library's errors.
 
+use std::error::Error as _;
+use std::fmt::{self, Display, Formatter};
+use std::iter::successors;
+
 use etcd_client as etcd;
 use zlock_core::kit::{self, Failure as _, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
@@ -95,7 +99,7 @@ impl kit::Failure for Failure {
 
     fn explain(self, error: Error) -> Error {
         match self {
-            Failure::Etcd(source) | Failure::WrongCredentials(source) => error.with_cause(source),
+            Failure::Etcd(cause) | Failure::WrongCredentials(cause) => error.with_cause(Cause(cause)),
             Failure::Silent => error.with_message("no response"),
             Failure::Unauthenticated => {
                 error.with_message("the connection's authentication is no longer valid")
@@ -110,6 +114,24 @@ impl kit::Failure for Failure {
         }
     }
 }
+
+/// An error of the client library, in fewer words: a status with the innermost reason, and not with all layers in between.
+#[derive(Debug)]
+struct Cause(etcd::Error);
+
+impl Display for Cause {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let etcd::Error::GRpcStatus(status) = &self.0 else { return self.0.fmt(f) };
+        write!(f, "{:?}: {}", status.code(), status.message())?;
+        let reason = successors(status.source(), |&error| error.source()).last().map(ToString::to_string);
+        match reason.filter(|reason| !status.message().contains(reason)) {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Cause {}
 
 impl Failure {
     /// Returns `true` if the server has failed and not the request, so that another server may succeed.

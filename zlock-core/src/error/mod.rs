@@ -36,7 +36,8 @@ pub enum ErrorKind {
     InvalidPath,
     /// A connection URL cannot be parsed. Nothing was sent. Correct the URL.
     InvalidUrl,
-    /// An option, a duration or a number of permits is out of range. Nothing was sent. Correct the value.
+    /// An option, a duration or a number of permits is out of range, and nothing was sent; or the path is of another use in the
+    /// store. The message says which. Correct the value or the path.
     InvalidArgument,
     /// The URL names a backend whose cargo feature is off. Enable the feature.
     FeatureDisabled,
@@ -343,7 +344,8 @@ impl Error {
     /// Returns `true` if a held lock, or a place in the queue, was lost: another client may hold the lock by now.
     ///
     /// The kind is [`ErrorKind::SessionLost`], [`ErrorKind::NodeDeleted`] or [`ErrorKind::Closed`]. It is
-    /// [`ErrorKind::NotAuthorized`] if the store ended the session by refusing its credentials. An operation that the store
+    /// [`ErrorKind::NotAuthorized`] if the store ended the session by refusing its credentials, and [`ErrorKind::StillEntered`] if a
+    /// thread still has a guard of the lost lock. An operation that the store
     /// refuses while the session lives has that kind, too, but has lost nothing.
     ///
     /// # Examples

@@ -79,9 +79,9 @@ impl Barrier {
         self.pass(None).await
     }
 
-    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes one request after the one by
-    /// which it arrived, and is not counted. In an outage, each of the three may take the backend's operation timeout. If a round
-    /// has counted the member by then, its number is returned.
+    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws by a write, and is not counted. If many
+    /// members withdraw at once, that takes a few attempts, with pauses of up to 5 seconds. In an outage, each request may take the
+    /// backend's operation timeout. If a round has counted the member by then, its number is returned.
     ///
     /// # Errors
     /// - [`Busy`](zlock_core::ErrorKind::Busy) if the time is over and the member was not counted, or

@@ -77,7 +77,8 @@ impl DoubleBarrier {
         Box::pin(self.0.pass(None)).await.map(|passed| self.entered(passed))
     }
 
-    /// Waits as [`enter`](Self::enter) does, for at most `time`.
+    /// Waits as [`enter`](Self::enter) does, for at most `time`, and then withdraws as in
+    /// [`Barrier::wait_timeout`](crate::Barrier::wait_timeout).
     ///
     /// # Errors
     /// Those of [`Barrier::wait_timeout`](crate::Barrier::wait_timeout).

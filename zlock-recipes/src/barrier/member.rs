@@ -200,9 +200,11 @@ impl<'a> Member<'a> {
             if self.write(next).await? {
                 return Err(self.meeting.request(None).timed_out("wait", true, last));
             }
-            // Without a pause, members that withdraw together would all be refused again for each one that succeeds.
-            pauses.sleep().await;
-            self.saw(self.meeting.rounds.get().await?)?;
+            if self.rounds.of(self.id()).is_none() {
+                // Without a pause, members that withdraw together would all be refused again for each one that succeeds.
+                pauses.sleep().await;
+                self.saw(self.meeting.rounds.get().await?)?;
+            }
         }
     }
 

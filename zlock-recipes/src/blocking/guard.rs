@@ -94,7 +94,7 @@ impl Driver {
 }
 
 /// Says what to do about a lock that a thread cannot enter again, because it is lost. Trying again would not help.
-fn still_entered(error: Error) -> Error {
+pub(super) fn still_entered(error: Error) -> Error {
     if error.operation() != REENTER || !error.is_retryable() {
         return error;
     }

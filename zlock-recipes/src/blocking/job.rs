@@ -11,8 +11,8 @@ use zlock_core::{FencingToken, LockPath, Result};
 
 use super::client::Client;
 use super::driver::{Driver, Mine, held, may_block};
-use super::guard::HeldLock;
 use super::guard::sealed::Single;
+use super::guard::{HeldLock, still_entered};
 use crate::job::{self, Clock, Missed, Outcome, Run, Schedule, Tick, Ticks, settled};
 
 impl Client {
@@ -170,7 +170,8 @@ impl RecurringJob {
     /// # }
     /// ```
     pub fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
-        let claimed = self.driver.run("job", held("job")?.scope(self.job.begin(tick)))?;
+        let claimed = self.driver.run("job", held("job")?.scope(self.job.begin(tick)));
+        let claimed = claimed.map_err(still_entered)?;
         Ok(claimed.map(|run| JobRun::new(run, &self.driver)))
     }
 

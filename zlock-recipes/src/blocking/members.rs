@@ -151,6 +151,9 @@ impl Membership {
     /// Waits until the member is no longer registered, as [`zlock::Membership::lost`](crate::Membership::lost) does, but for at
     /// most `time`. Returns `None` if it still is by then. Sends no request.
     ///
+    /// A loss after which the member was registered again before the call is not reported. To miss none, make one call for the
+    /// whole work, on a thread of its own.
+    ///
     /// # Errors
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
     pub fn lost_timeout(&self, time: Duration) -> Result<Option<Error>> {

@@ -26,8 +26,8 @@ use crate::release::{Release, relabel, release, release_with_write};
 /// client. That relies on clocks that run at about the same speed, a machine that does not sleep, and a store that keeps
 /// the session for its whole timeout. The exception is an operator who deletes the node or ends the session at the server.
 /// Then two clients believe that they hold the lock, until this one learns of it by a heartbeat or when it reconnects. On
-/// ZooKeeper, every sixth heartbeat looks for the session's nodes, so within about half a session timeout, and a client with more than 1,000 of them looks for each
-/// one less often. No lock service can prevent that. Storage that checks the [`fencing_token`](LockContext::fencing_token) is
+/// ZooKeeper, every sixth heartbeat looks for the session's nodes, so the client learns of it within about half a session timeout.
+/// With more than 1,000 nodes, it looks for each less often. No lock service can prevent that. Storage that checks the [`fencing_token`](LockContext::fencing_token) is
 /// protected even then.
 ///
 /// # Drop

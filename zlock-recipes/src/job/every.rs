@@ -28,8 +28,8 @@ impl RecurringJob {
     /// more ticks.
     ///
     /// It reads the record once at the beginning, and sends no request between the ticks. At a tick it does what
-    /// [`run`](Self::run) does, but waits for a run in progress. If that run's process dies and
-    /// [`attempts`](Self::attempts) are left, it runs the same tick again; otherwise it goes on with the next tick. After an attempt
+    /// [`run`](Self::run) does, but waits for a run in progress. If that run fails or its process
+    /// dies, and [`attempts`](Self::attempts) are left, it runs the same tick again; otherwise it goes on with the next tick. After an attempt
     /// that has failed, all machines pause, for half a second to a second at first, and for up to 30 seconds later. Ticks that were
     /// missed are run as [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
     ///
@@ -202,7 +202,12 @@ impl<S: Schedule> Ticks<S> {
         match run.end_as(worked).await {
             Ok(Ok(())) => self.current = None,
             Ok(Err(_)) if attempt < self.job.attempts => self.pause_after(attempt).await?,
-            Ok(Err(_)) => self.current = None,
+            Ok(Err(_)) => {
+                if attempt > 1 {
+                    tracing::warn!(%path, %tick, attempt, "a job is not run again");
+                }
+                self.current = None;
+            }
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%path, %tick, %error, "a job was cancelled, or its end could not be recorded");
                 self.pause().await?;
@@ -287,6 +292,9 @@ impl<S: Schedule> Ticks<S> {
         self.look(Some(tick));
         if self.due.front() == Some(&tick) {
             self.due.pop_front();
+            // The wait may have taken longer than until the tick after it.
+            let current = Current { until: self.schedule.next(tick.max(self.now())), ..current };
+            self.current = Some(current);
             return self.try_claim(current, Some(guard)).await.map(Some);
         }
         guard.release_or_log().await;

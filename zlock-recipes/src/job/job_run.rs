@@ -51,7 +51,7 @@ impl JobRun {
     /// The loss of the lock; [`Error::is_lock_lost`](zlock_core::Error::is_lock_lost) is `true`. The record is that of a later
     /// attempt, or says that this one has started. Those of [`SharedValue::compare_and_set`](crate::SharedValue::compare_and_set).
     /// If the error is ambiguous, the record may say that the run has ended. [`Unavailable`](zlock_core::ErrorKind::Unavailable)
-    /// after about two operation timeouts if the store answers but refuses the write for now, as while a transaction fences the lock.
+    /// if the store answers but refuses the write in two operations, as while a transaction fences the lock.
     ///
     /// # Cancel safety
     /// If the future is dropped, the record may still be written, and the lock is released in the background.

@@ -94,11 +94,11 @@ pub(crate) async fn release_with_write(
             Ok(_) => break true,
             Err(error) => {
                 is_unsure |= error.is_ambiguous();
-                // For as long as an operation may take, the server has answered that it cannot do this now: a fence of the holder
-                // protects the node, for example. Twice, that is no coincidence, and the holder may be waiting for itself.
-                let is_answered = !error.is_ambiguous() && session.current().state == SessionState::Connected;
+                // A store that can be read has refused the write: a fence of the holder protects the node, for example. The second
+                // time, the holder may be waiting for itself.
+                let is_answered = !error.is_ambiguous() && values.seen_value(path).await.is_ok();
                 if is_answered && is_refused {
-                    return Err(error);
+                    return Err(if is_unsure { error.ambiguous() } else { error });
                 }
                 is_refused = is_answered;
                 pauses.after(error, hold.path(), session).await?;

@@ -226,8 +226,8 @@ impl Counter {
         after.map(|after| before..after).ok_or_else(overflow)
     }
 
-    /// Replaces the number by what `change` makes of it. Returns the number before that, and the one after it, or `None` if
-    /// `change` does, given the current number.
+    /// Replaces the number by what `change` makes of it. Returns the number before and the one after. The latter is `None` if `change`
+    /// refuses the current number.
     async fn change(
         &self,
         operation: &'static str,
@@ -325,8 +325,8 @@ impl Change<'_> {
         self.now.number
     }
 
-    /// Replaces the number. Returns the number before that and the one after it, which is `None` if `after` is. If the number is
-    /// another one by now, returns `None`, and is to be called again.
+    /// Replaces the number. Returns the number before and the one after, which is `None` if `after` is. Returns `None` if the number was
+    /// read again, and the caller has to decide again.
     pub(crate) async fn attempt(&mut self, after: Option<i64>) -> Result<Option<(i64, Option<i64>)>> {
         let Change { counter, operation, now, is_current } = self;
         match (after, after.and_then(|after| counter.format.write(after))) {

@@ -99,14 +99,14 @@ pub async fn t3_an_unanswered_listing_is_repeated<M: Mutual>(case: &Case<'_>) {
             } else {
                 fail();
                 let waiter = tokio::spawn(async move { lock.acquire().await });
-                let failed = || log.with("asks again").len();
+                let failed = || log.with("a request failed").len();
                 case.until("the failures have happened", async || failed() == FAILURES).await;
                 waiter
             };
             case.until_queued(&path, 2).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             let guard = timeout(LONG, waiter).await.expect("it is served").unwrap().unwrap();
-            assert_eq!(log.with("asks again").len(), FAILURES);
+            assert_eq!(log.with("a request failed").len(), FAILURES);
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             served::<M>(case, &a).await;
         }

@@ -622,6 +622,29 @@ pub async fn closure_runs_in_the_scope_of_the_lock(case: &Case<'_>) {
     assert!(matches!(outcome, Outcome::Ran(Ok(_))), "{outcome:?}");
 }
 
+/// An attempt fails after the next ticks were due. With `Missed::All`, the machine that waited for it makes the next attempts at the
+/// tick before it goes on.
+pub async fn late_failure_leaves_the_other_attempts(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let ((on_a, _), (on_b, clock)) = (job(case, &a, 2), job(case, &b, 2));
+    let (on_a, on_b) = (on_a.attempts(2), on_b.attempts(2).missed(Missed::All(3)));
+    assert_eq!(ran(&on_a, 1, &runs).await, Outcome::Ran(Ok(())));
+    let work = on_a.run(minute(2), |_| async {
+        let waits = async || case.store.names(on_a.path()).await.len() == 2;
+        case.until("the other one waits", waits).await;
+        clock.set(minute(4));
+        Err::<(), _>("it fails")
+    });
+    let taken_over = async {
+        let runs_on_a = async || on_b.last().await.unwrap().unwrap().tick == minute(2);
+        case.until("the first one runs", runs_on_a).await;
+        every(case, &on_b, &runs, 1, 3).await;
+    };
+    let (failed, ()) = tokio::join!(work, taken_over);
+    assert_eq!(failed.unwrap(), Outcome::Ran(Err("it fails")));
+    assert_eq!(runs.of(), [1, 2, 3, 4].map(|tick| (minute(tick), 1)));
+}
+
 /// A process waits in its loop for the run of another one, and takes over if that dies.
 pub async fn loop_takes_over_from_a_dead_process(case: &Case<'_>) {
     let ([a, b], runs) = (case.processes().await, Runs::default());

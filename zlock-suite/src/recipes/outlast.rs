@@ -207,7 +207,7 @@ pub async fn a_time_limit_holds_during_an_outage<M: Mutual>(case: &Case<'_>) {
     gate.open();
     let error = timeout(time + Duration::from_secs(2), waiter).await.expect("it ends").unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    assert!(std::error::Error::source(&error).is_some(), "no cause: {error}");
+    assert!(error.cause().is_some(), "no cause: {error}");
     end(case, &b).await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -202,6 +202,7 @@ fn a_lost_guard_has_to_be_dropped_first() {
     let (client, link) = linked(&MemServer::new());
     let (mutex, election) = (client.mutex(PATH).unwrap(), client.election("/app/leader").unwrap());
     let (guard, led) = (mutex.acquire().unwrap(), election.campaign().unwrap());
+    let (job, tick) = (client.recurring_job(PATH).unwrap(), "2025-11-24T21:00:00Z".parse().unwrap());
     link.expire();
     until("the loss", || guard.check().is_err() && led.check().is_err());
     let errors = [
@@ -209,6 +210,7 @@ fn a_lost_guard_has_to_be_dropped_first() {
         mutex.acquire_timeout(LONG).map(drop),
         mutex.try_acquire().map(drop),
         election.campaign().map(drop),
+        job.begin(tick).map(drop),
     ];
     for error in errors.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::StillEntered, "{error}");

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use zlock_core::Result;
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::etcd::options;
-use zlock_testkit::{Etcd, ZooKeeper, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
 
 use crate::unreachable::{
     HOUR, NO_NAME, SHORT, a_host_that_may_come_up, a_name_that_does_not_resolve, an_unknown_answer,
@@ -20,6 +20,18 @@ async fn connect(hosts: String, timeout: Duration) -> Result<EtcdBackend> {
 #[tokio::test]
 async fn a_host_that_may_come_up_is_waited_for_and_named() {
     a_host_that_may_come_up(connect).await;
+}
+
+/// The end of the error's text is the reason, without the layers of the client library.
+#[tokio::test]
+async fn the_cause_is_short() {
+    limit(async {
+        let port = Port::reserve();
+        let error = refused(connect(port.addr().to_string(), Duration::from_secs(1)).await);
+        let cause = error.cause().unwrap().to_string();
+        assert_eq!(cause, "Unavailable: tcp connect error: Connection refused (os error 111)");
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -383,7 +383,7 @@ async fn a_timeout_says_that_there_is_no_server() {
         }
         let expect_cause = |error: zlock::Error, part: &str| {
             assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
-            let cause = std::error::Error::source(&error).unwrap_or_else(|| panic!("no cause: {error}"));
+            let cause = error.cause().unwrap_or_else(|| panic!("no cause: {error}"));
             assert!(cause.to_string().contains(part), "{cause}");
             assert!(error.to_string().ends_with(&format!(": {cause}")), "{error}");
         };

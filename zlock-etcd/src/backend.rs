@@ -22,7 +22,7 @@ use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
 use crate::operations::write::{Replace, SetData, check_value};
 use crate::session::Shared;
-use crate::session::manager::{self, Manager};
+use crate::session::keep::Leases;
 
 /// An etcd cluster as a coordination store.
 ///
@@ -53,12 +53,7 @@ impl EtcdBackend {
     pub async fn connect(options: EtcdOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
-        let first = manager::connect(&shared).await?;
-        let task = Task::spawn(&shared.sessions, |closing| {
-            let manager = Manager::new(shared.clone(), closing);
-            let session = manager.begin(first);
-            manager.run(session)
-        });
+        let task = Task::connect(Leases::new(shared.clone())).await?;
         Ok(EtcdBackend { shared, task })
     }
 
@@ -74,7 +69,7 @@ impl EtcdBackend {
     pub fn connect_lazy(options: EtcdOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
-        let task = Task::spawn(&shared.sessions, |closing| Manager::new(shared.clone(), closing).start());
+        let task = Task::connect_lazy(Leases::new(shared.clone()));
         Ok(EtcdBackend { shared, task })
     }
 
@@ -183,7 +178,7 @@ impl CoordinationBackend for EtcdBackend {
 
     async fn close(&self) -> Result<Close> {
         // All callers notice at once. The manager notifies the server.
-        self.shared.close(CloseReason::Requested);
+        self.shared.sessions.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }
 }
@@ -191,7 +186,7 @@ impl CoordinationBackend for EtcdBackend {
 /// The manager ends with the handle of its task.
 impl Drop for EtcdBackend {
     fn drop(&mut self) {
-        self.shared.close(CloseReason::Requested);
+        self.shared.sessions.close(CloseReason::Requested);
     }
 }
 

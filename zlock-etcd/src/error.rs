@@ -113,6 +113,10 @@ impl kit::Failure for Failure {
             Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
         }
     }
+
+    fn is_local(&self) -> bool {
+        matches!(self, Failure::NoWay(_))
+    }
 }
 
 /// An error of the client library, in fewer words: a status with the innermost reason, and not with all layers in between.

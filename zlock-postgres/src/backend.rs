@@ -20,7 +20,7 @@ use crate::operations::read::{Children, ChildrenUpTo, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
 use crate::operations::write::{Replace, SetData};
-use crate::session::manager::{self, Manager};
+use crate::session::keep::Rows;
 use crate::session::shared::Shared;
 
 /// A PostgreSQL database as a coordination store.
@@ -51,12 +51,7 @@ impl PostgresBackend {
     pub async fn connect(options: PostgresOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
-        let first = manager::connect(&shared).await?;
-        let task = Task::spawn(&shared.sessions, |closing| {
-            let manager = Manager::new(shared.clone(), closing);
-            let session = manager.begin(first);
-            manager.run(session)
-        });
+        let task = Task::connect(Rows(shared.clone())).await?;
         Ok(PostgresBackend { shared, task })
     }
 
@@ -72,7 +67,7 @@ impl PostgresBackend {
     pub fn connect_lazy(options: PostgresOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
-        let task = Task::spawn(&shared.sessions, |closing| Manager::new(shared.clone(), closing).start());
+        let task = Task::connect_lazy(Rows(shared.clone()));
         Ok(PostgresBackend { shared, task })
     }
 
@@ -177,7 +172,7 @@ impl CoordinationBackend for PostgresBackend {
 
     async fn close(&self) -> Result<Close> {
         // All callers notice at once. The manager notifies the server.
-        self.shared.close(CloseReason::Requested);
+        self.shared.sessions.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }
 }
@@ -185,7 +180,7 @@ impl CoordinationBackend for PostgresBackend {
 /// The manager ends with the handle of its task.
 impl Drop for PostgresBackend {
     fn drop(&mut self) {
-        self.shared.close(CloseReason::Requested);
+        self.shared.sessions.close(CloseReason::Requested);
     }
 }
 

@@ -21,9 +21,8 @@ use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchHead, WatchNode, WatchQueue};
 use crate::operations::write::{Replace, Write};
 use crate::session::Shared;
-use crate::session::connect::connect;
 use crate::session::heartbeat::{interval, unwritten};
-use crate::session::manager::Manager;
+use crate::session::keep::ZkSessions;
 use crate::session::touches::usual_life;
 
 /// A ZooKeeper ensemble as a coordination store.
@@ -56,12 +55,7 @@ impl ZkBackend {
     pub async fn connect(options: ZkOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
-        let first = connect(&shared).await?;
-        let task = Task::spawn(&shared.sessions, |closing| {
-            let manager = Manager::new(shared.clone(), closing);
-            let session = manager.begin(first);
-            manager.run(session)
-        });
+        let task = Task::connect(ZkSessions::new(shared.clone())).await?;
         Ok(ZkBackend { shared, task })
     }
 
@@ -77,7 +71,7 @@ impl ZkBackend {
     pub fn connect_lazy(options: ZkOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
-        let task = Task::spawn(&shared.sessions, |closing| Manager::new(shared.clone(), closing).start());
+        let task = Task::connect_lazy(ZkSessions::new(shared.clone()));
         Ok(ZkBackend { shared, task })
     }
 

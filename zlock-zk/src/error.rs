@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Interrupted(Interrupted),
     /// The connected server keeps listing a node that the leader, or the server of a watch connection, does not have.
     ServersDisagree,
+    /// No connection was attempted: the servers are not found in DNS, or a file cannot be read.
+    NoWay(String),
     /// The operation's node no longer exists.
     NodeDeleted,
     /// The operation's node belongs to another session.
@@ -46,7 +48,9 @@ impl kit::Failure for Failure {
             Failure::PastWrite => (ErrorKind::SessionLost, true, false),
             Failure::NoReceipt => (ErrorKind::Unexpected, true, false),
             Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
-            Failure::NotWatching(None) | Failure::ServersDisagree => (ErrorKind::Unavailable, false, true),
+            Failure::NotWatching(None) | Failure::ServersDisagree | Failure::NoWay(_) => {
+                (ErrorKind::Unavailable, false, true)
+            }
             Failure::NotWatching(Some(error)) => {
                 (error.kind(), false, error.kind() == ErrorKind::Unavailable)
             }
@@ -81,8 +85,13 @@ impl kit::Failure for Failure {
                 error.with_message("the node is not a value, because it is a lock's or the parent of one")
             }
             Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
+            Failure::NoWay(why) => error.with_message(why),
             Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
         }
+    }
+
+    fn is_local(&self) -> bool {
+        matches!(self, Failure::NoWay(_))
     }
 }
 

@@ -14,6 +14,11 @@ pub trait Failure: Debug {
 
     /// Adds a message or a cause to `error`, whose kind is that of [`classify`](Self::classify).
     fn explain(self, error: Error) -> Error;
+
+    /// Returns `true` if nothing was sent, so that the answers of servers are not the reason. Defaults to `false`.
+    fn is_local(&self) -> bool {
+        false
+    }
 }
 
 /// What follows from a [`Failure`].

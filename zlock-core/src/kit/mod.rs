@@ -17,16 +17,19 @@
 //!   and [`Tls`] has the certificates.
 
 mod attempts;
+mod beats;
 mod budget;
 mod contents;
 mod failure;
 mod options;
 mod receipts;
 mod repeat;
+mod session_loop;
 mod sessions;
 mod task;
 
 pub use attempts::Attempts;
+pub use beats::{Beat, Beats, Unanswered, keep_alive};
 pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
@@ -36,5 +39,6 @@ pub use options::tls::Tls;
 pub use options::{Options, check_duration};
 pub use receipts::{Receipt, Receipts, WriteAttempts};
 pub use repeat::{Attempt, repeat};
+pub use session_loop::{Begun, Over, SessionStore, first_session};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};

@@ -95,20 +95,6 @@ impl Endpoints {
         });
     }
 
-    /// Waits until the servers differ from `known`.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub(crate) async fn servers_but(&self, known: &Arc<[String]>) -> Arc<[String]> {
-        let mut servers = self.servers.subscribe();
-        // Fails if the sender is gone, but it lives as long as `self`.
-        let others = servers.wait_for(|servers| servers != known).await.map(|others| others.clone());
-        match others {
-            Ok(others) => others,
-            Err(_) => std::future::pending().await,
-        }
-    }
-
     /// Looks up the servers in DNS again, in the background.
     fn look_again(self: &Arc<Self>) {
         if self.options.kit.srv.is_none() || self.is_looking.swap(true, Ordering::AcqRel) {

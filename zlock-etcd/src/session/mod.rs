@@ -1,11 +1,11 @@
 //! The session as seen by operations: the owner of the nodes, and the way to send a request.
 //!
-//! `lease_requests.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `manager.rs` is the task that does so.
+//! `lease_requests.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `keep.rs` is what the session loop needs for that.
 
 pub(crate) mod contents;
+pub(crate) mod keep;
 pub(crate) mod lease;
 pub(crate) mod lease_requests;
-pub(crate) mod manager;
 pub(crate) mod renewal;
 
 use std::fmt;
@@ -17,7 +17,7 @@ use etcd_client::KeyValue;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Interrupted, OwnContents, Receipts, SessionKey, Sessions};
-use zlock_core::{CloseReason, ErrorKind, Node};
+use zlock_core::{ErrorKind, Node};
 
 use crate::config::EtcdOptions;
 use crate::connection::connect::{By, Endpoints};
@@ -116,16 +116,6 @@ impl Shared {
             runtime,
             options,
         }
-    }
-
-    /// Ends a session for operations.
-    pub(crate) fn end(&self, lease: SessionKey) {
-        self.sessions.end(lease);
-    }
-
-    /// Ends the backend, as far as that is possible without I/O.
-    pub(crate) fn close(&self, reason: CloseReason) {
-        self.sessions.close(reason);
     }
 
     /// Returns the state of a session.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use zlock_core::kit::{Failure as _, Receipts, SessionKey, Sessions};
-use zlock_core::{CloseReason, ErrorKind, LockPath};
+use zlock_core::{ErrorKind, LockPath};
 
 use crate::config::{PostgresOptions, Replication};
 use crate::connection::link::{Link, Params};
@@ -81,16 +81,6 @@ impl Shared {
     /// Returns the path in the database.
     pub(crate) fn path(&self, path: &LockPath) -> String {
         [self.options.prefix(), path.as_str()].concat()
-    }
-
-    /// Ends a session for operations.
-    pub(crate) fn end(&self, session: SessionKey) {
-        self.sessions.end(session);
-    }
-
-    /// Ends the backend, as far as that is possible without I/O.
-    pub(crate) fn close(&self, reason: CloseReason) {
-        self.sessions.close(reason);
     }
 
     /// Returns the state of a session.

@@ -2,12 +2,13 @@
 //!
 //! Real code: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. Modelled: the store (`store`),
 //! the driver around the state machine (`driver`), and everything that can happen to both (`lock`, `steps`). `properties` defines what
-//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof`, `values`
+//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof`, `beats`, `values`
 //! and those of SQL are models of their own, of which `search` has what they share.
 //!
 //! The model's driver or store leaves out a rule (`rules`). The real functions are still called, and their results are altered.
 
 mod alone;
+mod beats;
 mod check;
 mod driver;
 mod handoff;
@@ -30,6 +31,7 @@ mod values;
 use std::process::ExitCode;
 
 use self::alone::Alone;
+use self::beats::Heartbeats;
 use self::handoff::Handoffs;
 use self::names::ReusedNames;
 use self::proof::Proof;
@@ -46,13 +48,14 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let has = |option| args.iter().any(|arg| arg == option);
     let (is_quick, with_traces) = (has("--quick"), has("--traces"));
     let all = args.iter().all(|arg| arg.starts_with("--"));
-    let tables: [(_, Tables); 9] = [
+    let tables: [(_, Tables); 10] = [
         ("lock", |is_quick, _| table::all_rules(is_quick)),
         ("rules", |_, with_traces| table::each_left_out(with_traces)),
         ("names", search::tables::<ReusedNames>),
         ("handoff", search::tables::<Handoffs>),
         ("alone", search::tables::<Alone>),
         ("proof", search::tables::<Proof>),
+        ("beats", search::tables::<Heartbeats>),
         ("values", search::tables::<Writes>),
         ("sql-queue", search::tables::<SqlQueue>),
         ("sql-sessions", search::tables::<SqlSessions>),
@@ -113,6 +116,11 @@ mod tests {
     #[test]
     fn what_is_proved_is_right() {
         check::<Proof>();
+    }
+
+    #[test]
+    fn heartbeats_keep_sessions() {
+        check::<Heartbeats>();
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! Establishing a new session.
 
-use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::Attempts;
-use zlock_core::probe::Probe;
-use zlock_core::{Error, ErrorKind, Result};
+use zlock_core::{ErrorKind, Result};
 use zookeeper_client as zk;
 use zookeeper_client::{Client, Connector};
 
@@ -28,9 +26,6 @@ const COPIES: usize = 12;
 /// How long a lookup may take before the servers of the last one are used.
 const LOOK_UP_TIME: Duration = Duration::from_secs(2);
 
-/// The pause between two looks at what the probe has found.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// A new session that has answered its first request.
 pub(crate) struct Established {
     pub(crate) client: Client,
@@ -38,62 +33,13 @@ pub(crate) struct Established {
     pub(crate) deadline: Instant,
 }
 
-/// Establishes the first session, within the connect timeout. Fails early if waiting is pointless.
-pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
-    let until = Instant::now() + shared.options.kit.connect_timeout;
-    if shared.options.has_files() {
-        let options = shared.options.clone();
-        shared.options.kit.check_files(until, move || options.check_contents()).await?;
-    }
-    let servers = shared.options.kit.find(until, || shared.servers()).await?;
-    let probe = shared.options.probe(servers.iter().flatten());
-    let (mut attempts, hopeless) = (Attempts::first(), probe.hopeless());
-    match timeout_at(until, establish(shared, &servers, until, &mut attempts, &probe, hopeless)).await {
-        Ok(established) => established,
-        Err(_) => Err(no_session(shared, &probe)),
-    }
-}
-
-/// Establishes a session in the background. After the connect timeout it begins no further attempt. The cause of a failure may
-/// be corrected, so it does not fail earlier, but passes to `tell` what is wrong with each host as soon as that is known.
-pub(crate) async fn reconnect(
-    shared: &Arc<Shared>,
-    attempts: &mut Attempts,
-    tell: impl Fn(Error),
-) -> Result<Established> {
-    let unavailable = || shared.options.kit.connect_error(ErrorKind::Unavailable);
-    attempts.pause().await;
-    let until = Instant::now() + shared.options.kit.connect_timeout;
-    let servers = shared.servers().await?;
-    let probe = shared.options.probe(servers.iter().flatten());
-    let reports = async {
-        let mut told = String::new();
-        loop {
-            sleep(LOOK).await;
-            let causes = probe.causes();
-            if causes != told {
-                tell(unavailable().with_message(causes.clone()));
-                told = causes;
-            }
-        }
-    };
-    let watch = async {
-        tokio::select! {
-            biased;
-            never = probe.watch() => match never {},
-            () = reports => {}
-        }
-    };
-    establish(shared, &servers, until, attempts, &probe, watch).await
-}
-
 impl Shared {
     /// Returns the current servers in groups, the preferred group first. Without an answer of a name server, these are the
     /// servers of the last lookup.
-    async fn servers(&self) -> Result<Arc<[Vec<String>]>> {
+    pub(crate) async fn servers(&self) -> Result<Arc<[Vec<String>]>, String> {
         let known = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let found = match known {
-            None => servers(&self.options).await?,
+            None => self.options.servers().await?,
             Some(known) => match timeout(LOOK_UP_TIME, self.options.servers()).await {
                 Ok(Ok(found)) => found,
                 unknown => {
@@ -139,7 +85,8 @@ impl ZkOptions {
             let mut attempts = Attempts::first();
             for group in groups.iter().cycle() {
                 attempts.pause().await;
-                let patience = time(self, &attempts);
+                let timeout = self.session_timeout;
+                let patience = time(self, attempts.time(patience(timeout), longest(timeout)));
                 let dialed = Instant::now();
                 let connector = connector(self, patience).await.map_err(unavailable)?;
                 match dial(self, patience, connector, group).await {
@@ -186,58 +133,12 @@ async fn servers(options: &ZkOptions) -> Result<Vec<Vec<String>>> {
     options.servers().await.map_err(unknown)
 }
 
-fn no_session(shared: &Shared, probe: &Probe) -> Error {
-    let kit = &shared.options.kit;
-    kit.connect_error(ErrorKind::Unavailable).with_message(probe.no_session_within(kit.connect_timeout))
-}
-
-/// Establishes a session, unless that turns out to be hopeless. The groups of servers take turns. No attempt begins after
-/// `until`.
-async fn establish(
-    shared: &Arc<Shared>,
-    servers: &[Vec<String>],
-    until: Instant,
-    attempts: &mut Attempts,
-    probe: &Probe,
-    hopeless: impl Future<Output = ()>,
-) -> Result<Established> {
-    let options = &shared.options;
-    let failed = |kind| options.kit.connect_error(kind);
-    let attempt = async {
-        for group in servers.iter().cycle() {
-            attempts.pause().await;
-            if Instant::now() >= until {
-                break;
-            }
-            let patience = time(options, attempts);
-            let connector = connector(options, patience)
-                .await
-                .map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
-            let dialed = Instant::now();
-            let trying = see_through(shared, patience, connector, group.clone());
-            match timeout(turn(options.kit.connect_timeout, servers.len()), trying).await {
-                Ok(Ok(established)) => return Ok(established),
-                Ok(Err(error)) if !classify(&error).retryable => {
-                    return Err(failed(classify(&error).kind).with_cause(error));
-                }
-                Ok(Err(_)) | Err(_) => attempts.failed(dialed.elapsed() >= patience / 2),
-            }
-        }
-        Err(no_session(shared, probe))
-    };
-    tokio::select! {
-        biased;
-        established = attempt => established,
-        () = hopeless => Err(failed(ErrorKind::Unavailable).with_message(probe.causes())),
-    }
-}
-
 /// Makes one attempt at a session with each of these servers, until there is one.
 ///
 /// # Cancel safety
 /// The attempt goes on, until the library gives it up. If it succeeds nevertheless, the session is closed at the server at
 /// once, and not left for its timeout.
-async fn see_through(
+pub(crate) async fn see_through(
     shared: &Arc<Shared>,
     patience: Duration,
     connector: Connector,
@@ -284,28 +185,28 @@ async fn settle(client: &Client, touches: &mut Touches) -> Result<Instant, zk::E
 }
 
 /// How long one group of servers is tried before the next one.
-fn turn(connect_timeout: Duration, groups: usize) -> Duration {
+pub(crate) fn turn(connect_timeout: Duration, groups: usize) -> Duration {
     connect_timeout / u32::try_from(groups).unwrap_or(u32::MAX).max(1)
 }
 
 /// How long to wait for a silent connection, and for the first attempt at a session. The library's own limit is two fifths of
 /// the session timeout. With that, one unreachable server would cost a session that another server could have kept.
-fn patience(session_timeout: Duration) -> Duration {
+pub(crate) fn patience(session_timeout: Duration) -> Duration {
     (session_timeout / 4).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
 }
 
-/// The time of the next attempt at a session. After a silent one, it is the longest that the library accepts, because a
+/// The time of an attempt at a session that may take `time`. After a silent one, it is the longest that the library accepts, because a
 /// server that answers late makes a session for each attempt.
 ///
 /// The library has one limit for this and for silence later. So a session that was made late is also interrupted later: with
 /// the shorter limit, a server that stays slow would interrupt it again and again.
-fn time(options: &ZkOptions, attempts: &Attempts) -> Duration {
-    let (first, longest) = (patience(options.session_timeout), longest(options.session_timeout));
-    if attempts.time(first, longest) > first { longest } else { first }
+pub(crate) fn time(options: &ZkOptions, time: Duration) -> Duration {
+    let first = patience(options.session_timeout);
+    if time > first { longest(options.session_timeout) } else { first }
 }
 
 /// The longest limit that the library accepts.
-fn longest(session_timeout: Duration) -> Duration {
+pub(crate) fn longest(session_timeout: Duration) -> Duration {
     session_timeout * 3 / 5
 }
 
@@ -337,7 +238,7 @@ async fn connect_to(options: &ZkOptions, connector: Connector, hosts: &str) -> R
 
 /// Returns the options of a new session, with the current contents of the files. The error names the file that cannot be
 /// used.
-async fn connector(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
+pub(crate) async fn connector(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
     if !options.has_files() {
         return read(options, patience);
     }

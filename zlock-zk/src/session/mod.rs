@@ -1,6 +1,6 @@
 //! The session as seen by operations: the owner of the nodes.
 //!
-//! `connect.rs` makes sessions, `manager.rs` is the task that keeps one alive by the requests of `heartbeat.rs`, and `touches.rs`
+//! `connect.rs` makes sessions, `keep.rs` keeps one alive by the requests of `heartbeat.rs`, and `touches.rs`
 //! says what its deadline is.
 
 pub(crate) mod connect;
@@ -8,7 +8,7 @@ pub(crate) mod contents;
 pub(crate) mod heartbeat;
 pub(crate) mod home;
 pub(crate) mod in_flight;
-pub(crate) mod manager;
+pub(crate) mod keep;
 pub(crate) mod pages;
 pub(crate) mod states;
 pub(crate) mod touches;

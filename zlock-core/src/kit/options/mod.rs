@@ -6,7 +6,7 @@ pub(crate) mod tls;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::excerpt::Excerpt;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,9 +14,6 @@ use crate::kit::{Files, Srv, Tls};
 use crate::retry::RetryPolicy;
 use crate::settings::environment::Environment;
 use crate::settings::url::{ConnectUrl, Host};
-
-/// The pause between two lookups of the servers in DNS.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
 
 /// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]
@@ -127,33 +124,6 @@ impl Options {
             tls.identity = Some((certificate.into(), key.into()));
         }
         Ok(())
-    }
-
-    /// Repeats a lookup of the servers until it succeeds: a name server may be reachable a little later, like any other server.
-    ///
-    /// # Errors
-    /// - Those of the last lookup before `until`.
-    /// - [`ErrorKind::Unavailable`] if it takes longer.
-    ///
-    /// # Cancel safety
-    /// As safe as the lookup.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    pub async fn find<S, F>(&self, until: Instant, look_up: impl Fn() -> F) -> Result<S>
-    where
-        F: Future<Output = Result<S>>,
-    {
-        loop {
-            match timeout_at(until, look_up()).await {
-                Ok(Err(_)) if Instant::now() + LOOK_UP_AGAIN < until => sleep(LOOK_UP_AGAIN).await,
-                Ok(found) => return found,
-                Err(_) => {
-                    let error = self.connect_error(ErrorKind::Unavailable);
-                    return Err(error.with_message("no name server answers"));
-                }
-            }
-        }
     }
 
     /// Checks that there is at least one host and that each can be parsed.

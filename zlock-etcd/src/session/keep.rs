@@ -1,0 +1,178 @@
+//! etcd's part of the session loop of `zlock_core::kit`: a session is a lease.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::kit::{self, Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
+use zlock_core::probe::Probe;
+use zlock_core::{Close, Result, SessionId};
+
+use crate::error::Failure;
+use crate::keys::key;
+use crate::session::lease::{self, Beat, Beaten, GrantedLease, Keeper, Search};
+use crate::session::lease_requests::LeaseRequests;
+use crate::session::renewal::Renewal;
+use crate::session::{Live, Shared};
+
+/// The sessions of a backend, for the loop that keeps them.
+pub(crate) struct Leases {
+    shared: Arc<Shared>,
+    /// The requests for the next lease. They go on between two attempts.
+    requests: Mutex<LeaseRequests>,
+}
+
+impl Leases {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let requests = Mutex::new(requests(&shared));
+        Leases { shared, requests }
+    }
+}
+
+fn requests(shared: &Shared) -> LeaseRequests {
+    let options = &shared.options;
+    LeaseRequests::new(
+        shared.endpoints.clone(),
+        options.ttl,
+        options.kit.connect_timeout,
+        shared.runtime.clone(),
+    )
+}
+
+impl SessionStore for Leases {
+    type Granted = GrantedLease;
+    type Kept = GrantedLease;
+    type Live = Live;
+    type Failure = Failure;
+
+    fn sessions(&self) -> &Sessions<Live> {
+        &self.shared.sessions
+    }
+
+    fn options(&self) -> &Options {
+        &self.shared.options.kit
+    }
+
+    async fn check_files(&self, until: Instant) -> Result<()> {
+        let options = self.shared.options.clone();
+        if !options.has_files() {
+            return Ok(());
+        }
+        self.options().check_files(until, move || options.check_contents()).await
+    }
+
+    async fn servers(&self) -> Result<Vec<String>, Failure> {
+        self.shared.endpoints.find().await?;
+        Ok(self.shared.endpoints.servers().to_vec())
+    }
+
+    fn probe(&self, servers: Vec<String>) -> Option<Probe> {
+        Some(self.shared.options.probe(&servers))
+    }
+
+    /// After the first time, the next server is asked. Twice as long if there is none.
+    fn patience(&self) -> (Duration, Duration) {
+        let others = if self.shared.endpoints.servers().len() > 1 { 1 } else { 2 };
+        (self.shared.options.answer_time() * others, self.options().connect_timeout)
+    }
+
+    async fn begin(
+        &self,
+        old: Option<SessionId>,
+        patience: Duration,
+    ) -> Result<Begun<GrantedLease>, Failure> {
+        if let Some(old) = old {
+            lease::revoke(&self.shared.endpoints, old.get().cast_signed(), patience).await?;
+        }
+        let mut asking = self.requests.lock().await;
+        let granted = asking.attempt(patience).await?;
+        // The leases of the other requests are revoked.
+        *asking = requests(&self.shared);
+        let GrantedLease { id, ttl, sent } = granted;
+        let deadline = sent + granted.life();
+        Ok(Begun { id: SessionId::new(id.cast_unsigned()), timeout: ttl, deadline, granted })
+    }
+
+    fn publish(&self, _: SessionKey, granted: GrantedLease) -> (Live, GrantedLease) {
+        (Live::new(granted.ttl, granted.life()), granted)
+    }
+
+    async fn keep(&self, lease: SessionKey, granted: &mut GrantedLease) -> Over {
+        let (shared, ttl) = (&self.shared, granted.ttl);
+        let key = key::fence(shared.options.prefix(), lease.id, 0);
+        let limit = shared.options.keep_alive_time();
+        let keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
+        let mut beat = KeepAlive { shared, lease, keeper };
+        let beats = Beats::new(granted.sent, granted.life(), ttl / 3);
+        tokio::select! {
+            biased;
+            over = keep_alive(&shared.sessions, lease, beats, &mut beat) => over,
+            never = look_through(shared, lease, ttl) => match never {},
+        }
+    }
+
+    async fn end(&self, id: SessionId, _: Option<&mut GrantedLease>) -> Result<Close, Failure> {
+        let limit = self.shared.options.answer_time();
+        lease::revoke(&self.shared.endpoints, id.get().cast_signed(), limit).await?;
+        Ok(Close::Ended)
+    }
+}
+
+/// The keep-alives of a lease.
+struct KeepAlive<'a> {
+    shared: &'a Shared,
+    lease: SessionKey,
+    keeper: Keeper,
+}
+
+impl kit::Beat for KeepAlive<'_> {
+    type Failure = Failure;
+
+    /// Sends one keep-alive. Unless the session is at rest, it proves that the lease lives, and finds own nodes that other clients
+    /// deleted. A bare answer may be that of a leader that was replaced, and extends nothing.
+    async fn beat(&mut self, at_rest: bool, sent: Instant) -> Result<Option<bool>, Failure> {
+        let KeepAlive { shared, lease, ref mut keeper } = *self;
+        let search = if at_rest { None } else { Search::begin(shared, lease)? };
+        let beat = match at_rest {
+            false => Beat::Proof(search.as_ref()),
+            true if shared.watches.is_watching() => Beat::Look,
+            true => Beat::Bare,
+        };
+        let Some(Beaten { by, found }) = keeper.beat(beat).await? else { return Ok(None) };
+        if let (Some(search), Some(found)) = (search, found)
+            // Without an answer, the next keep-alive searches again.
+            && let Ok(Err(failure)) =
+                timeout(shared.options.keep_alive_time(), search.end(shared, lease, &found)).await
+        {
+            tracing::debug!(?failure, "the session's nodes could not be looked up");
+        }
+        if let (Some(by), Some(live)) = (by, shared.sessions.get(lease)) {
+            live.renewed(Renewal { sent, by });
+        }
+        Ok(Some(at_rest))
+    }
+
+    async fn doubted(&mut self) {
+        self.keeper.broken().await;
+    }
+
+    fn servers(&self) -> usize {
+        self.shared.endpoints.servers().len()
+    }
+}
+
+/// Repeatedly finds own nodes that other clients deleted, while there are too many for the keep-alives to search. Never
+/// completes.
+async fn look_through(shared: &Shared, lease: SessionKey, ttl: Duration) -> Infallible {
+    loop {
+        sleep(ttl / 3).await;
+        if shared.sessions.is_connected(lease) != Ok(true) {
+            continue;
+        }
+        if let Err(failure) = lease::look_through(shared, lease).await {
+            tracing::debug!(?failure, "the session's nodes could not be listed");
+        }
+    }
+}

@@ -177,13 +177,13 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // All callers notice at once. The manager notifies the server.
+        // All callers notice at once. The session loop notifies the server.
         self.shared.sessions.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }
 }
 
-/// The manager ends with the handle of its task.
+/// The session loop ends with the handle of its task.
 impl Drop for EtcdBackend {
     fn drop(&mut self) {
         self.shared.sessions.close(CloseReason::Requested);

@@ -196,13 +196,13 @@ impl CoordinationBackend for ZkBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // All callers notice at once. The manager notifies the server.
+        // All callers notice at once. The session loop notifies the server.
         self.shared.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }
 }
 
-/// The manager ends with the handle of its task.
+/// The session loop ends with the handle of its task.
 impl Drop for ZkBackend {
     fn drop(&mut self) {
         self.shared.close(CloseReason::Requested);

@@ -1,6 +1,7 @@
 //! The session as seen by operations: the owner of the nodes, and the way to send a request.
 //!
-//! `lease_requests.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `keep.rs` is what the session loop needs for that.
+//! `lease_requests.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `keep.rs` is what the session loop
+//! needs of them.
 
 pub(crate) mod contents;
 pub(crate) mod keep;
@@ -79,7 +80,7 @@ impl Live {
     }
 }
 
-/// The state that the backend and its manager share.
+/// The state that the backend and its session loop share.
 pub(crate) struct Shared {
     pub(crate) options: EtcdOptions,
     pub(crate) sessions: Sessions<Live>,
@@ -95,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
 }
 
-/// The message of operations after the manager has given up.
+/// The message of operations after the session loop has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
 
 impl Shared {
@@ -123,7 +124,7 @@ impl Shared {
         self.sessions.get(lease).ok_or_else(|| self.sessions.interrupted().into())
     }
 
-    /// Records that the session is over, according to an answer. The manager does not know that yet.
+    /// Records that the session is over, according to an answer. The session loop does not know that yet.
     pub(crate) fn lost(&self, lease: SessionKey) -> Failure {
         self.sessions.lose(lease);
         Interrupted::SessionLost.into()
@@ -162,8 +163,8 @@ impl Shared {
             Ok(_) if by == By::Cluster => {
                 self.sessions.resume(lease);
             }
-            // An operation may learn of the session's end before the manager does. Nothing may retry in vain until the manager
-            // runs.
+            // An operation may learn of the session's end before the session loop does. Nothing may retry in vain until the
+            // loop runs.
             Err(failure) if failure.classify().kind == ErrorKind::SessionLost => {
                 self.sessions.lose(lease);
             }

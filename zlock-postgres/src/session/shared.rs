@@ -1,4 +1,4 @@
-//! What the backend and its manager have in common.
+//! What the backend and its session loop have in common.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Live {
     pub(crate) receipts: Arc<Receipts<(), ()>>,
 }
 
-/// The state that the backend and its manager share.
+/// The state that the backend and its session loop share.
 pub(crate) struct Shared {
     pub(crate) options: PostgresOptions,
     pub(crate) sessions: Sessions<Live>,
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
 }
 
-/// The message of operations after the manager has given up.
+/// The message of operations after the session loop has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
 
 impl Shared {
@@ -119,7 +119,7 @@ impl Shared {
             Ok(_) => {
                 self.sessions.resume(session);
             }
-            // An operation may learn of the session's end before the manager does.
+            // An operation may learn of the session's end before the session loop does.
             Err(failure) if failure.classify().kind == ErrorKind::SessionLost => self.sessions.lose(session),
             Err(Failure::Silent | Failure::Connect(_) | Failure::NoLink) => self.doubt.notify_one(),
             Err(_) => {}

@@ -90,7 +90,7 @@ impl<'a> Operation<'a> {
                 // A session that is found connected here is live as long as the mutex is locked, and its end cancels the call.
                 {
                     let mut calls = shared.in_flight.lock();
-                    // A session past its deadline must not be used, even if the manager has not ended it yet.
+                    // A session past its deadline must not be used, even if the session loop has not ended it yet.
                     if let Some(live) = shared.sessions.get(session)
                         && shared.sessions.is_connected(session) == Ok(true)
                     {

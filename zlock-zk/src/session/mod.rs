@@ -44,7 +44,7 @@ pub(crate) const ANY_VERSION: i32 = -1;
 
 /// A live session and the client that represents it.
 ///
-/// Only the manager and requests in flight own the client: the session ends when the last owner drops it. So between its
+/// Only the session loop and requests in flight own the client: the session ends when the last owner drops it. So between its
 /// requests, an operation keeps a [`SessionKey`] and never this.
 pub(crate) struct Live {
     pub(crate) session: SessionKey,
@@ -131,7 +131,7 @@ impl Live {
     }
 }
 
-/// The state that the backend and its manager share.
+/// The state that the backend and its session loop share.
 pub(crate) struct Shared {
     pub(crate) options: ZkOptions,
     /// The runtime of the client library's tasks, and of ours.
@@ -234,7 +234,7 @@ impl Shared {
     }
 
     /// Returns what an error means for a request in this session. If it means that the session is over, that is published at
-    /// once, so that nothing retries in vain until the manager runs.
+    /// once, so that nothing retries in vain until the session loop runs.
     pub(crate) fn to_failure(&self, session: SessionKey, error: impl Into<Failure>) -> Failure {
         // An error that the library returns when its runtime ends is no answer.
         if let Some(closed) = self.sessions.closed() {

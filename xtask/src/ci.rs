@@ -4,6 +4,7 @@ use crate::api;
 use crate::arrows;
 use crate::circles;
 use crate::docs;
+use crate::lines;
 use crate::planted;
 use crate::release;
 use crate::run::{Result, cargo, run};
@@ -37,6 +38,8 @@ pub(crate) fn ci() -> Result {
     circles::check()?;
     println!("\n$ the public API is that of docs/api");
     api::check()?;
+    println!("\n$ the lines of code are those of docs/lines.txt");
+    lines::check()?;
     println!("\n$ the documentation: links, sentences, diagrams, spelling");
     docs::check()?;
     println!("\n$ the crates can be packaged, and need no newer Rust than they promise");

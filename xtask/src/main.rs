@@ -9,6 +9,7 @@ mod diagrams;
 mod docs;
 mod figures;
 mod lanes;
+mod lines;
 mod links;
 mod newest;
 mod pages;
@@ -34,6 +35,7 @@ cargo xtask test [--require] [--newest-servers] [FILTER..]
                                           installs what the tests need, runs all tests, and counts them
 cargo xtask ci                            runs all checks, and the tests with every server required
 cargo xtask api                           writes docs/api, the listing of the public API that CI compares
+cargo xtask lines                         writes docs/lines.txt, the lines of code of each crate that CI compares
 cargo xtask book                          builds the guide as HTML with mdbook, which cargo installs the first time
 cargo xtask pages                         measures the guide's pages in chromium, at the widths of a phone and a desktop
 cargo xtask docs [--write]                checks links, spelling, long sentences, phrases to avoid, repeated figures and the code of files
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         "test" => test::test(rest),
         "ci" => ci::ci(),
         "api" => api::write(),
+        "lines" => lines::write(),
         "book" => book::book(),
         "pages" => pages::pages(),
         "docs" => docs::docs(rest),

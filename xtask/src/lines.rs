@@ -35,7 +35,9 @@ pub(crate) fn check() -> Result {
 /// Returns a line for each top-level folder, and one for the product.
 fn counts() -> Result<String> {
     let mut counts = BTreeMap::<String, usize>::new();
-    for file in output(command("git", &["ls-files", "*.rs", "*.sql"]))?.lines().filter(|file| !is_test(file))
+    for file in output(command("git", &["ls-files", "-co", "--exclude-standard", "*.rs", "*.sql"]))?
+        .lines()
+        .filter(|file| !is_test(file))
     {
         // A file that is deleted and not committed yet has no lines.
         let text = fs::read_to_string(root().join(file)).unwrap_or_default();

@@ -40,7 +40,8 @@ impl Groups for ToyBackend {
             let is_it = |row: &Row| row.parent == group && row.name == name;
             match table.rows.iter().find(|row| is_it(row)).map(|row| (row.session, row.created)) {
                 Some((owner, created)) if owner == Some(session.id) => return Ok(created),
-                Some((owner, _)) if !replaces => return Err(owner),
+                // A row without a session is a value.
+                Some((owner, _)) if !replaces || owner.is_none() => return Err(owner),
                 _ => {}
             }
             table.delete(is_it);

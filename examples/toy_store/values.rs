@@ -14,10 +14,14 @@ fn split(path: &LockPath) -> (Option<LockPath>, &str) {
     (path.parent(), path.as_str().rsplit('/').next().unwrap_or_default())
 }
 
-fn find(table: &Table, path: &LockPath) -> Option<Value> {
+fn find_row<'a>(table: &'a Table, path: &LockPath) -> Option<&'a Row> {
     let (parent, name) = split(path);
-    let is_it = |row: &&Row| Some(&row.parent) == parent.as_ref() && row.name == name;
-    let row = table.rows.iter().find(is_it)?;
+    table.rows.iter().find(|row| Some(&row.parent) == parent.as_ref() && row.name == name)
+}
+
+fn find(table: &Table, path: &LockPath) -> Option<Value> {
+    // A row with a session is a member's or a lock's.
+    let row = find_row(table, path).filter(|row| row.session.is_none())?;
     Some(Value::new(&*row.data, Version::new(row.created, row.changed)))
 }
 
@@ -72,18 +76,21 @@ impl Values for ToyBackend {
                     && row.session == Some(session.id)
                     && row.data == receipt.id.to_be_bytes()
             };
+            if find_row(table, path).is_some_and(|row| row.session.is_some()) {
+                return None;
+            }
             let now = find(table, path);
             if let Some(row) = table.rows.iter().find(is_receipt) {
                 let created = expected.map_or(row.changed, Version::created);
-                return WriteOutcome::Written(Version::new(created, row.changed));
+                return Some(WriteOutcome::Written(Version::new(created, row.changed)));
             }
             let is_guard =
                 |row: &Row, guard: &GuardNode| row.parent == guard.parent && row.name == guard.name.as_str();
             if guard.is_some_and(|guard| !table.rows.iter().any(|row| is_guard(row, guard))) {
-                return WriteOutcome::GuardGone;
+                return Some(WriteOutcome::GuardGone);
             }
             if now.as_ref().map(|value| value.version) != expected {
-                return WriteOutcome::Conflict(now);
+                return Some(WriteOutcome::Conflict(now));
             }
             if let Some(guard) = guard.filter(|guard| guard.deletes.is_some()) {
                 table.delete(|row| is_guard(row, guard));
@@ -101,9 +108,14 @@ impl Values for ToyBackend {
                 table,
                 Row { parent: path.clone(), name, session: session_id, data, created, changed, writes: 0 },
             );
-            WriteOutcome::Written(Version::new(expected.map_or(revision, Version::created), revision))
+            Some(WriteOutcome::Written(Version::new(expected.map_or(revision, Version::created), revision)))
         };
         let (session, outcome) = self.shared.transaction(&mut budget, true, write).await?;
+        let Some(outcome) = outcome else {
+            return Err(budget
+                .error(ErrorKind::InvalidArgument)
+                .with_message("the row belongs to a session"));
+        };
         let is_past_unknown = budget.ambiguous && began_in != session;
         match outcome {
             WriteOutcome::Written(_) => {

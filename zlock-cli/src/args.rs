@@ -341,7 +341,7 @@ pub(crate) struct Join {
     #[arg(long, value_name = "TEXT")]
     payload: Option<OsString>,
     /// Replaces a member with this ID, without a gap. For a machine on which nothing else uses the ID: a member that was killed is
-    /// there for another session timeout.
+    /// there for another session timeout. If another client then takes the ID over, zlock does not take it back, and exits with 123.
     #[arg(long)]
     take_over: bool,
     /// Exits at once if another client has the ID. By default, waits until it is free. After a loss, it waits for at most two
@@ -413,7 +413,7 @@ pub(crate) struct Set {
     /// The value's path.
     #[arg(value_name = "NAME", value_parser = path)]
     pub(crate) name: LockPath,
-    /// The new value.
+    /// The new value; `-` for standard input, as it is and to its end.
     #[arg(value_name = "VALUE")]
     pub(crate) value: OsString,
 }

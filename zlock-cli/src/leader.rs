@@ -7,7 +7,7 @@ use zlock::{Client, Freshness};
 
 use crate::args;
 use crate::exit::{Failure, checked};
-use crate::output::{clean, now, print, print_json, utc};
+use crate::output::{clean, now, print, print_json, utc, with_bytes};
 use crate::store::Target;
 
 pub(crate) async fn leader(args: args::Leader) -> Result<ExitCode, Failure> {
@@ -48,15 +48,16 @@ fn changed(leader: Option<&zlock::Leader>, is_fresh: bool, is_json: bool) -> Res
 
 fn text(leader: Option<&zlock::Leader>) -> String {
     match leader {
-        Some(leader) => format!("{} leads in term {}", clean(&value(leader)), leader.term),
+        Some(leader) => {
+            format!("{} leads in term {}", clean(&String::from_utf8_lossy(&leader.value)), leader.term)
+        }
         None => "nobody leads".to_owned(),
     }
 }
 
 fn to_json(leader: Option<&zlock::Leader>) -> Value {
-    leader.map_or(Value::Null, |leader| json!({ "value": value(leader), "term": leader.term.number() }))
-}
-
-fn value(leader: &zlock::Leader) -> String {
-    String::from_utf8_lossy(&leader.value).into_owned()
+    let object = |leader: &zlock::Leader| {
+        with_bytes(json!({ "term": leader.term.number() }), "value", Some(&leader.value))
+    };
+    leader.map_or(Value::Null, object)
 }

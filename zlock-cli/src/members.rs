@@ -7,7 +7,7 @@ use zlock::{Client, Freshness, Member};
 
 use crate::args;
 use crate::exit::Failure;
-use crate::output::{clean, now, print, print_json, print_table, printable, utc};
+use crate::output::{clean, now, print, print_json, print_table, printable, utc, with_bytes};
 use crate::store::Target;
 
 pub(crate) async fn members(args: args::Members) -> Result<ExitCode, Failure> {
@@ -48,8 +48,8 @@ fn changed(members: &[Member], is_fresh: bool, is_json: bool) -> Result<(), Fail
 
 fn to_json(members: &[Member]) -> Value {
     let member = |member: &Member| {
-        let payload = String::from_utf8_lossy(&member.payload);
-        json!({ "id": member.id, "token": member.token.number(), "payload": payload })
+        let object = json!({ "id": member.id, "token": member.token.number() });
+        with_bytes(object, "payload", Some(&member.payload))
     };
     members.iter().map(member).collect()
 }

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal as _, Write as _, stdout};
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::exit::{self, Failure};
@@ -53,6 +55,17 @@ pub(crate) fn lost(error: &io::Error) -> Failure {
 /// Writes JSON on one line.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&json_text(value))
+}
+
+/// Adds bytes to a JSON object as text, and beside it in base64 if the text cannot show all of them.
+pub(crate) fn with_bytes(mut object: Value, name: &str, bytes: Option<&[u8]>) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.insert(name.to_owned(), bytes.map(String::from_utf8_lossy).into());
+        if let Some(bytes) = bytes.filter(|bytes| std::str::from_utf8(bytes).is_err()) {
+            fields.insert(format!("{name}_base64"), STANDARD.encode(bytes).into());
+        }
+    }
+    object
 }
 
 /// Returns JSON that is safe to show.

@@ -1,15 +1,19 @@
 //! `zlock get`, `set` and `watch-value`: values that outlive their writers.
 
-use std::os::unix::ffi::OsStrExt as _;
+use std::io::{Read as _, stdin};
+use std::os::unix::ffi::OsStringExt as _;
 use std::process::ExitCode;
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use zlock::{Client, Freshness, SharedValue};
 
 use crate::args::{Lock, Set, Store};
 use crate::exit::{Failure, checked};
-use crate::output::{clean, now, print, print_json, utc, write};
+use crate::output::{clean, now, print, print_json, utc, with_bytes, write};
 use crate::store::Target;
+
+/// More bytes than a value may have.
+const TOO_MANY: u64 = 1_000_001;
 
 pub(crate) async fn get(args: Lock) -> Result<ExitCode, Failure> {
     let (client, value) = open(&args.store, &args.name).await?;
@@ -18,7 +22,7 @@ pub(crate) async fn get(args: Lock) -> Result<ExitCode, Failure> {
     let _ = client.close().await;
     let data = found.as_ref().map(|value| &*value.data);
     let printed = match data {
-        _ if args.format.json => print_json(&json!({ "value": to_json(data) })),
+        _ if args.format.json => print_json(&with_bytes(json!({}), "value", data)),
         // As it is, for scripts.
         Some(data) => write(&[data, b"\n"].concat()),
         None => Ok(()),
@@ -27,8 +31,9 @@ pub(crate) async fn get(args: Lock) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) async fn set(args: Set) -> Result<ExitCode, Failure> {
+    let data = if args.value == "-" { read_input()? } else { args.value.into_vec() };
     let (client, value) = open(&args.store, &args.name).await?;
-    value.update(|_| Some(args.value.as_bytes().to_vec())).await?;
+    value.update(|_| Some(data.clone())).await?;
     let _ = client.close().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -41,7 +46,7 @@ pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
         let (data, is_fresh) = (view.value.map(|value| value.data), view.freshness == Freshness::Fresh);
         let time = utc(now());
         if args.format.json {
-            print_json(&json!({ "time": time, "value": to_json(data.as_deref()), "fresh": is_fresh }))?;
+            print_json(&with_bytes(json!({ "time": time, "fresh": is_fresh }), "value", data.as_deref()))?;
             continue;
         }
         let text = data.map_or_else(|| "no value".to_owned(), |data| clean(&String::from_utf8_lossy(&data)));
@@ -57,6 +62,10 @@ async fn open(store: &Store, name: &zlock::LockPath) -> Result<(Client, SharedVa
     Ok((client, value))
 }
 
-fn to_json(data: Option<&[u8]>) -> Json {
-    data.map_or(Json::Null, |data| String::from_utf8_lossy(data).into())
+/// Reads a value from standard input, as far as it may be one.
+fn read_input() -> Result<Vec<u8>, Failure> {
+    let mut data = Vec::new();
+    let read = stdin().lock().take(TOO_MANY).read_to_end(&mut data);
+    read.map_err(|error| Failure::failed(format!("cannot read standard input: {error}")))?;
+    Ok(data)
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
 
@@ -273,6 +273,21 @@ async fn values(url: &str) {
     }
     let (code, text, _) = outcome(&mut run(&["get", "--json", "app/mode"])).await;
     assert_eq!((code, &*text), (0, "{\"value\":\"\"}\n"));
+    // What is no UTF-8 is not lost.
+    for (input, json) in [
+        (&b"line\n"[..], "{\"value\":\"line\\n\"}\n"),
+        (&[0xff, b'x'], "{\"value\":\"\u{fffd}x\",\"value_base64\":\"/3g=\"}\n"),
+    ] {
+        let mut set = run(&["set", "app/mode", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        set.stdin.take().unwrap().write_all(input).await.unwrap();
+        assert_eq!(set.wait().await.unwrap().code(), Some(0));
+        assert_eq!(next(&mut seen).await["value_base64"] == Value::Null, input[0] < 0x80);
+        assert_eq!(outcome(&mut run(&["get", "--json", "app/mode"])).await.1, json);
+    }
+    // No more is read than what is refused.
+    let endless = std::fs::File::open("/dev/zero").unwrap();
+    let (code, _, error) = outcome(run(&["set", "app/mode", "-"]).stdin(endless)).await;
+    assert!(code == 125 && error.contains("1000001 bytes"), "{code} {error}");
     watch.kill().await.unwrap();
 }
 

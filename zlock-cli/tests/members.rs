@@ -68,7 +68,7 @@ async fn join_and_look(url: &str) {
     refused.args(["app/workers", "w7", "--", "true"]);
     let (code, _, error) = outcome(&mut refused).await;
     assert_eq!(code, 124, "{error}");
-    assert!(error.contains("/app/workers/w7: another client has this ID"), "{error}");
+    assert!(error.contains("/app/workers/w7: the ID is taken: the session"), "{error}");
     let mut waits = joins(url, "w7", "waits", &lines, &[]);
 
     // All of it is killed, and starts again inside the old session. The one that waits goes on waiting.
@@ -126,6 +126,81 @@ async fn a_member_waits_for_its_own_last_session_to_end() {
         assert!(begun(&lines, 3).await.starts_with("two "));
         send(pid_of(&two), Signal::TERM);
         two.wait().await.unwrap();
+    })
+    .await;
+}
+
+/// Two members with one ID do not end each other for ever: the one that has lost it to a living one ends.
+async fn the_loser_of_a_take_over_ends(url: &str) {
+    let folder = folder();
+    let lines = folder.path().join("lines");
+    let script = format!("echo one >> {}; exec sleep 1000", lines.display());
+    let mut one = zlock(&["join", "--url", url, "--take-over", "--kill-after", "200ms", "--shell"]);
+    let one = one.args(["app/workers", "w7", "--", &script]).stderr(Stdio::piped()).spawn().unwrap();
+    begun(&lines, 1).await;
+    let mut two = joins(url, "w7", "two", &lines, &["--take-over"]);
+    let ended = one.wait_with_output().await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(123), "{said}");
+    assert!(said.contains("/app/workers/w7: the ID is taken: the session"), "{said}");
+    assert!(said.contains("; the command was stopped"), "{said}");
+    assert!(begun(&lines, 2).await.starts_with("two "));
+    let (_, text, _) = outcome(&mut members(url, &["--json"])).await;
+    assert!(text.contains("\"payload\":\"two\""), "{text}");
+    // Nor does one that begins again without knowing what it has lost its ID to.
+    let mut again = zlock(&["join", "--url", url, "--take-over", "--kill-after", "200ms"]);
+    let (code, _, said) =
+        outcome(again.args(["app/workers", "w7", "--", "true"]).env("ZLOCK_AGAIN", "1")).await;
+    assert!(code == 123 && said.contains("/app/workers/w7: the ID is taken: the session"), "{code} {said}");
+    assert!(two.try_wait().unwrap().is_none());
+    send(pid_of(&two), Signal::TERM);
+    two.wait().await.unwrap();
+}
+
+#[tokio::test]
+async fn on_zookeeper_the_loser_of_a_take_over_ends() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let url = format!("zk://{}/losers?session_timeout=4s", server.connect_string());
+        the_loser_of_a_take_over_ends(&url).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_etcd_the_loser_of_a_take_over_ends() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/losers?session_timeout=4s", server.connect_string());
+        the_loser_of_a_take_over_ends(&url).await;
+    })
+    .await;
+}
+
+/// Take-over replaces members alone. What has the name is said, and not that it is another client.
+#[tokio::test]
+async fn a_value_with_the_name_is_not_taken_over() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/values", server.connect_string());
+        let run = |args: &[&str]| {
+            let mut command = zlock(&args[..1]);
+            command.args(["--url", &url]).args(&args[1..]);
+            command
+        };
+        let said = "a node that belongs to no session has this name";
+        assert_eq!(outcome(&mut run(&["set", "app/workers/w7", "x"])).await.0, 0);
+        let (code, _, error) =
+            outcome(&mut run(&["join", "--no-wait", "app/workers", "w7", "--", "true"])).await;
+        assert!(code == 124 && error.contains(said) && !error.contains("another client"), "{code} {error}");
+        let mut join = run(&["join", "--take-over", "app/workers", "w7", "--", "true"]);
+        let mut join = join.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(join.stderr.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap().unwrap();
+        assert!(line.contains(said), "{line}");
+        send(pid_of(&join), Signal::TERM);
+        join.wait().await.unwrap();
+        assert_eq!(outcome(&mut run(&["get", "app/workers/w7"])).await.1, "x\n");
     })
     .await;
 }

@@ -20,7 +20,7 @@ use crate::operations::operation::Operation;
 use crate::operations::read::{Children, ChildrenUpTo, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, SetData, check_value};
+use crate::operations::write::{Replace, SetData};
 use crate::session::Shared;
 use crate::session::keep::Leases;
 
@@ -152,7 +152,6 @@ impl CoordinationBackend for EtcdBackend {
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
         operation.budget.check_size(data)?;
-        check_value(&operation, data)?;
         repeat(&mut operation, &mut Replace { node, writes, data }).await
     }
 

@@ -61,6 +61,10 @@ pub(crate) enum Failure {
     NoWay(String),
     /// The session already has a node with this ID.
     NodeIdInUse,
+    /// The key belongs to a session, so it is no value.
+    NotAValue,
+    /// A member of this session with this ID would be a place in a queue.
+    NamedAsAPlace,
     /// The operation's node no longer exists.
     NodeDeleted,
     /// The operation's node belongs to another session.
@@ -89,6 +93,7 @@ impl kit::Failure for Failure {
                 (ErrorKind::Unavailable, false, true)
             }
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
+            Failure::NotAValue | Failure::NamedAsAPlace => (ErrorKind::InvalidArgument, false, false),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
             Failure::PastWrite => (ErrorKind::SessionLost, true, false),
@@ -108,6 +113,10 @@ impl kit::Failure for Failure {
             Failure::Behind => error.with_message("the server is behind, or was restored to an older state"),
             Failure::NoWay(why) => error.with_message(why),
             Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
+            Failure::NotAValue => error.with_message("the key is a member's or a lock's, and no value"),
+            Failure::NamedAsAPlace => {
+                error.with_message("the ID is that of the session, after which locks are named")
+            }
             Failure::Interrupted(interrupted) => interrupted.explain(error),
             Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
             Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
@@ -154,6 +163,11 @@ impl Failure {
     /// read, too.
     pub(crate) fn is_of_a_full_database(&self) -> bool {
         self.says(FULL)
+    }
+
+    /// Returns `true` if the server no longer has the revision that was asked for.
+    pub(crate) fn is_of_a_compacted_revision(&self) -> bool {
+        self.says("revision has been compacted")
     }
 
     /// Returns `true` if a request has more bytes than the server accepts.

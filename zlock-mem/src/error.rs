@@ -11,6 +11,8 @@ pub(crate) enum Failure {
     NotSent,
     /// The request was sent, but no answer will arrive.
     Lost,
+    /// The path is below a node that cannot have children.
+    NoChildren,
     /// The answer is not understood.
     Unexpected(String),
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
@@ -20,7 +22,10 @@ pub(crate) enum Failure {
 impl Failure {
     /// Returns the failure for an answer that does not belong to the request.
     pub(crate) fn unexpected(answer: &Answer) -> Self {
-        Failure::Unexpected(format!("{answer:?}"))
+        match answer {
+            Answer::NoChildren => Failure::NoChildren,
+            answer => Failure::Unexpected(format!("{answer:?}")),
+        }
     }
 }
 
@@ -29,6 +34,7 @@ impl kit::Failure for Failure {
         let (kind, ambiguous, retryable) = match self {
             Failure::NotSent => (ErrorKind::Unavailable, false, true),
             Failure::Lost => (ErrorKind::Unavailable, true, true),
+            Failure::NoChildren => (ErrorKind::InvalidArgument, false, false),
             Failure::Unexpected(_) => (ErrorKind::Unexpected, false, false),
             Failure::Interrupted(interrupted) => return interrupted.classify(),
         };
@@ -39,6 +45,11 @@ impl kit::Failure for Failure {
         match self {
             Failure::NotSent => error.with_message("not connected to the server"),
             Failure::Lost => error.with_message("no response"),
+            Failure::NoChildren => {
+                let message =
+                    "the path is below the node of a member or of a lock, which cannot have children";
+                error.with_message(message)
+            }
             Failure::Unexpected(what) => error.with_message(what),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
         }

@@ -8,7 +8,7 @@ use zlock_core::{
     GuardNode, LockPath, NodeData, NodeId, SessionId, Value, Version, WatchEvent, WriteOutcome,
 };
 
-use crate::tree::Child;
+use crate::tree::{Child, split};
 
 /// A kind of request, as the server counts it. Requests are divided as on ZooKeeper, so that what costs three requests
 /// here costs three there.
@@ -154,6 +154,16 @@ impl Request {
         }
     }
 
+    /// Returns the path below which it creates a node.
+    pub(crate) fn creates_below(&self) -> Option<&str> {
+        match self {
+            Request::CreateParents { parent } | Request::Create { parent, .. } => Some(parent.as_str()),
+            Request::Join { member: path, .. } => Some(split(path.as_str()).0),
+            Request::WriteValue(write) => Some(split(write.path.as_str()).0),
+            _ => None,
+        }
+    }
+
     pub(crate) fn parent(&self) -> Option<&LockPath> {
         match self {
             Request::Connect { .. } | Request::Resume | Request::Heartbeat | Request::Close => None,
@@ -212,6 +222,8 @@ pub(crate) enum Answer {
     Value(Option<Value>),
     /// The node is not a value.
     NoValue,
+    /// The path is below the node of a session, which cannot have children.
+    NoChildren,
     WroteValue(WriteOutcome),
     /// The session owns the member, which this transaction created.
     Joined(u64),

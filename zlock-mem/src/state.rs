@@ -313,6 +313,9 @@ impl State {
     }
 
     fn perform(&mut self, client: ClientId, session: SessionId, request: Request, now: Instant) -> Answer {
+        if request.creates_below().is_some_and(|path| self.tree.ends_with_a_session(path)) {
+            return Answer::NoChildren;
+        }
         match request {
             Request::Connect { .. } | Request::Resume | Request::Close => Answer::Done,
             Request::Heartbeat => {

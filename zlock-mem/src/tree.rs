@@ -115,6 +115,13 @@ impl Tree {
         self.of_session.get(&session).into_iter().flatten()
     }
 
+    /// Returns `true` if the node at this path, or one above it, is removed with a session.
+    pub(crate) fn ends_with_a_session(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let owners = ends.filter_map(|end| self.nodes.get(&path[..end])).map(|entry| entry.owner);
+        owners.into_iter().any(|owner| matches!(owner, Owner::Session(_)))
+    }
+
     /// Creates the missing nodes of this path as containers.
     pub(crate) fn make_containers(&mut self, path: &str, transaction: u64) -> Vec<Change> {
         let mut changes = Vec::new();

@@ -23,6 +23,8 @@ pub(crate) enum Failure {
     Schema(i32),
     /// A transaction of a user protects the node.
     Fenced,
+    /// The path is that of a member.
+    NotAValue,
     /// The operation's node no longer exists.
     NodeDeleted,
     /// The operation's node belongs to another session.
@@ -43,7 +45,7 @@ impl kit::Failure for Failure {
             Failure::Interrupted(interrupted) => return interrupted.classify(),
             Failure::Silent => (ErrorKind::Unavailable, true, true),
             Failure::NoWay(_) | Failure::NoLink | Failure::Fenced => (ErrorKind::Unavailable, false, true),
-            Failure::Schema(_) => (ErrorKind::InvalidArgument, false, false),
+            Failure::Schema(_) | Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
             Failure::PastWrite => (ErrorKind::SessionLost, true, false),
@@ -62,6 +64,7 @@ impl kit::Failure for Failure {
                 "the database has version {found} of the schema zlock, and this client needs version {VERSION}"
             )),
             Failure::Fenced => error.with_message("an open transaction that the lock fences protects the node"),
+            Failure::NotAValue => error.with_message("the path is that of a member, and of no value"),
             Failure::Malformed => error.with_message("the answer has not the form that was expected"),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
             Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,

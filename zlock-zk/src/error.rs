@@ -82,7 +82,7 @@ impl kit::Failure for Failure {
             )),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
             Failure::NotAValue => {
-                error.with_message("the node is not a value, because it is a lock's or the parent of one")
+                error.with_message("the node is not a value, because it is a member's or a lock's")
             }
             Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
             Failure::NoWay(why) => error.with_message(why),

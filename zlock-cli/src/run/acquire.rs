@@ -133,6 +133,8 @@ pub(super) fn nearest(period: Duration, log: &mut Log) -> Result<Tick, Failure> 
 }
 
 /// Joins the group once the ID is free. With `--no-wait`, waits no longer than `until`.
+///
+/// A member that took its ID over replaces nobody after a loss, and waits no longer, either: two of them would end each other for ever.
 async fn join(
     args: &Run,
     membership: &MembershipArgs,
@@ -141,15 +143,20 @@ async fn join(
     log: &mut Log,
 ) -> Result<Held, Failure> {
     let (group, MembershipArgs { id, payload, take_over }) = (client.members(&args.name)?, membership);
+    let was_lost = *take_over && args.is_again;
+    let gives_up = args.no_wait || was_lost;
     loop {
         let payload = payload.as_ref().map_or_else(Vec::new, |payload| payload.as_bytes().to_vec());
-        let joined =
-            if *take_over { group.take_over(id, payload).await } else { group.join(id, payload).await };
+        let joined = if *take_over && !was_lost {
+            group.take_over(id, payload).await
+        } else {
+            group.join(id, payload).await
+        };
         match joined {
             Ok(member) => return Ok(Held::Member(member)),
-            Err(error) if error.kind() == ErrorKind::Taken && args.no_wait && Instant::now() >= until => {
-                let message = format!("{}/{id}: another client has this ID", args.name);
-                return Err(unless_expected(args.on_busy, crate::exit::BUSY, message));
+            Err(error) if error.kind() == ErrorKind::Taken && gives_up && Instant::now() >= until => {
+                let code = if was_lost { crate::exit::LOST } else { crate::exit::BUSY };
+                return Err(Failure::new(code, error.to_string()));
             }
             Err(error) if error.kind() == ErrorKind::Taken => {
                 let mut watch = group.watch();
@@ -163,7 +170,7 @@ async fn join(
                     while watch.changed().await?.get(id).is_some() {}
                     Ok(())
                 };
-                if !args.no_wait {
+                if !gives_up {
                     left.await?;
                 } else if let Ok(left) = timeout_at(until, left).await {
                     left?;

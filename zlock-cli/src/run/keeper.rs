@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, setpgid};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use zlock::job::{JobRun, Tick};
-use zlock::{Close, Guard, Membership, Release};
+use zlock::{Close, Error, ErrorKind, Guard, Membership, Release};
 
 use super::acquire::{Held, connect, hold, nearest};
 use super::child::Start;
@@ -28,6 +28,10 @@ use crate::store::{Store, Target};
 
 /// The time limit for the keeper to release the lock and exit once no command runs. After that, the front kills it.
 pub(super) const TO_END: Duration = Duration::from_secs(60);
+
+/// How long to wait for the store to say whether another client has the ID of a member that was lost, and the time between two looks.
+const TO_KNOW: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -166,12 +170,19 @@ impl Keeper {
             (Held::Job(_), Ok(exit::SUCCESS)) => Message::Recording,
             _ => Message::Done(code(&done)),
         });
-        if done.as_ref().is_err_and(|failure| failure.code == exit::LOST) {
-            link.send(Message::Lost);
-        }
         // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
         group::reap(&[]);
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
+        let is_lost = done.as_ref().is_err_and(|failure| failure.code == exit::LOST);
+        let done = match self.taken_over(&held, is_lost).await {
+            Some(by) => Err(Failure::new(exit::LOST, format!("{by}; the command was stopped"))),
+            None => {
+                if is_lost {
+                    link.send(Message::Lost);
+                }
+                done
+            }
+        };
         match held {
             Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
             Held::Job(run) => {
@@ -180,6 +191,27 @@ impl Keeper {
                 ended
             }
             Held::Member(member) => (done, leave(member, log).await),
+        }
+    }
+
+    /// Returns the error of a member that has taken its ID over and lost it to another client, so that these two do not end each other
+    /// for ever. `None` if the member is registered again, or if that is not known in time.
+    async fn taken_over(&self, held: &Held, is_lost: bool) -> Option<Error> {
+        let takes_over = self.args.membership.as_ref().is_some_and(|membership| membership.take_over);
+        let Held::Member(member) = held else { return None };
+        if !is_lost || !takes_over {
+            return None;
+        }
+        let registered = async {
+            while !member.is_registered() {
+                sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            error = member.ended() => Some(error).filter(|error| error.kind() == ErrorKind::Taken),
+            () = registered => None,
+            () = sleep(TO_KNOW) => None,
         }
     }
 

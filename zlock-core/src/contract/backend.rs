@@ -37,6 +37,11 @@ use crate::session::events::SessionEvents;
 /// new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
 /// sent. Before its first session begins, a backend behaves as if a session had been lost, in epoch 0.
 ///
+/// # Kinds of nodes
+/// What is at a path is of one kind: a place in a queue, a value, a member of a group, or a parent of these. No operation overwrites,
+/// replaces or removes what is of another kind, or takes it for its own kind, whatever its name and data are. It works beside that, or
+/// is refused.
+///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. Its request may still take effect. Only
 /// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) and [`create_unlisted`](Self::create_unlisted)
@@ -57,6 +62,9 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
     /// - The node is at the end of the queue, behind every node that any client has seen before.
     /// - The returned queue contains the node.
+    /// - The label does not depend on the data.
+    /// - A member at `parent` does not end with the node, nor the node with the member. Where members cannot have children, the error is
+    ///   `InvalidArgument`.
     /// - A node that is returned as alone was the only one in its queue when it was created.
     /// - Missing parents are created, and may disappear on their own once they are empty.
     /// - A parent that disappears at any moment costs a retry and is not an error.
@@ -102,6 +110,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - A missing parent is returned as an empty queue.
     /// - Foreign and nested children are left out.
+    /// - Values and members are left out, whatever their names and data are.
     /// - The order is correct across the wrap of a store's numbers.
     /// - The queue contains every node that this backend knew before the call, and none that it knew to be deleted.
     async fn children(&self, parent: &LockPath) -> Result<Queue>;

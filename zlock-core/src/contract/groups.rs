@@ -31,6 +31,8 @@ pub trait Groups: Debug + Send + Sync + 'static {
     /// - A member of another session is `Taken`, and stays as it is.
     /// - Of several sessions that join with the same name, one succeeds.
     /// - A member of this session is found, and not created again.
+    /// - A value is not replaced: its name is `Taken` by no session.
+    /// - A queue at the path is not replaced, and does not end with the member.
     /// - The member belongs to the session of the returned epoch, and is removed when that session ends.
     /// - A member that is replaced is never missing from a listing in between.
     /// - A member that was replaced does not end with the session that owned it before.
@@ -84,7 +86,7 @@ pub trait Groups: Debug + Send + Sync + 'static {
 pub enum Joined {
     /// The current session owns the member.
     Joined(Registration),
-    /// This session owns it, as far as known.
+    /// This session owns it, as far as known. `None` if it is no member, but a value or the parent of a queue.
     Taken(Option<SessionId>),
 }
 

@@ -37,6 +37,7 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - The value is the last one written before the call, byte for byte, or a later one.
     /// - A missing value is `None`.
+    /// - A member is no value: the result is `None`, or the error is `InvalidArgument`.
     async fn value(&self, path: &LockPath) -> Result<Option<Value>>;
 
     /// Returns the value at `path` as the server in use has it, in one request. Unlike [`value`](Self::value), this may return
@@ -79,6 +80,7 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// - A guard with the same name that was created later is another guard.
     /// - A guard that is to be deleted is deleted by a successful write, and by no other.
     /// - The deletion of such a guard is not reported as one by another client.
+    /// - A member is not overwritten, and the error is `InvalidArgument`.
     /// - Missing parents are created.
     /// - Another session can write the value after the session that wrote it has ended.
     /// - A lost response does not change the result.

@@ -52,8 +52,8 @@ pub enum ErrorKind {
     /// The time given for an acquisition ended while it waited for its turn in the queue. Nothing is held and nothing
     /// is left behind. Try again later.
     Busy,
-    /// Another client is a member of the group with this ID. Choose another ID, or take this one over if its owner is known to be
-    /// gone.
+    /// Another client is a member of the group with this ID, or a value or the parent of a lock has the name. Choose another ID, or
+    /// take that of a member over if its owner is known to be gone.
     Taken,
     /// A write lock was requested in the scope of a read lock of the same path, where it would deadlock. Nothing was
     /// sent. Release the read lock first, or acquire the write lock instead.
@@ -153,7 +153,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::BlockingRefused => "a blocking call is not possible here",
             ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
             ErrorKind::Busy => "others hold it or are ahead in the queue",
-            ErrorKind::Taken => "another client has this ID",
+            ErrorKind::Taken => "the ID is taken",
             ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",
             ErrorKind::StillEntered => "other guards of the lock are alive",
             ErrorKind::PermitLimitMismatch => "the semaphore has another maximum",

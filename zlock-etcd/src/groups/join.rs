@@ -7,27 +7,33 @@ use zlock_core::kit::{Attempt, Failure as _, SessionKey};
 use zlock_core::{Joined, NodeId, Registration};
 
 use crate::error::Failure;
-use crate::keys::key::owner;
+use crate::keys::key::{PlaceName, owner};
 use crate::keys::revision;
 use crate::operations::create::own;
 use crate::operations::operation::{Attempted, Operation};
-use crate::requests::txn::was_created_at;
 use crate::session::lease_id;
 
 pub(super) struct Join<'a> {
     pub(super) id: NodeId,
     pub(super) data: &'a [u8],
     pub(super) replaces: bool,
+    /// The revision of the member to replace, if one was found.
+    pub(super) replaced: Option<i64>,
 }
 
 impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
     type Output = Joined;
 
-    /// One transaction: puts the key if it does not exist, or belongs to another session that is to be replaced. Otherwise reads
-    /// what kept it from that. Before it, one that voids earlier attempts without an answer: another client may join once this
+    /// One transaction: puts the key if it does not exist, or is still the member to replace. Otherwise reads what kept it from
+    /// that. Before it, one that voids earlier attempts without an answer: another client may join once this
     /// attempt is answered, and they must not take effect after that.
     async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Joined> {
         let (live, key) = (operation.shared.live(lease)?, self.id.as_str());
+        let name = PlaceName::parse(key.rsplit('/').next().unwrap_or(key));
+        let is_place_of = |session| name.is_some_and(|place| Some(place.lease) == session);
+        if is_place_of(Some(lease.id)) {
+            return Err(Failure::NamedAsAPlace);
+        }
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, key);
         if live.members().is_unanswered(&self.id) {
             let answer = operation.write_alone(lease, Txn::new().and_then([fence.raise()])).await?;
@@ -35,11 +41,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
             live.members().voided(&self.id);
         }
         let (carried, renewal) = (fence.known(), live.renewal());
-        let is_free = match self.replaces {
-            false => was_created_at(key, 0),
-            // A key that does not exist has no lease.
-            true => Compare::lease(key, CompareOp::NotEqual, lease_id(lease)),
-        };
+        let is_free = Compare::mod_revision(key, CompareOp::Equal, self.replaced.take().unwrap_or(0));
         let put = TxnOp::put(key, self.data, Some(PutOptions::new().with_lease(lease_id(lease))));
         let txn = Txn::new().when([fence.is(carried), is_free]).and_then([put]);
         let txn = txn.or_else([fence.get(), TxnOp::get(key, None)]);
@@ -57,7 +59,11 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
             match gets.get(1).and_then(|get| get.kvs().first()) {
                 // By an attempt whose answer was lost.
                 Some(kv) if kv.lease() == lease_id(lease) => kv.mod_revision(),
-                Some(kv) if !self.replaces => {
+                Some(kv) if self.replaces && kv.lease() != 0 && !is_place_of(owner(kv)) => {
+                    self.replaced = Some(kv.mod_revision());
+                    return Ok(Continue(()));
+                }
+                Some(kv) => {
                     // No request is without an answer.
                     live.members().left(&self.id);
                     let taken = Joined::Taken(owner(kv));

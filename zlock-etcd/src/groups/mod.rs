@@ -20,16 +20,14 @@ use self::leave::Leave;
 use self::read::WatchMembers;
 use crate::backend::EtcdBackend;
 use crate::keys::key::Keys;
-use crate::operations::write::check_value;
 
 #[async_trait]
 impl Groups for EtcdBackend {
     async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
         let mut operation = self.operation("join", member);
         operation.budget.check_size(data)?;
-        check_value(&operation, data)?;
         let id = id(&operation.keys);
-        repeat(&mut operation, &mut Join { id, data, replaces }).await
+        repeat(&mut operation, &mut Join { id, data, replaces, replaced: None }).await
     }
 
     async fn leave(&self, member: &LockPath) -> Result<()> {

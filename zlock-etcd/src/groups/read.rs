@@ -9,7 +9,6 @@ use zlock_core::{ListedMember, MemberContents, Watch, WatchEvent};
 use crate::error::Failure;
 use crate::keys::key::{Keys, owner};
 use crate::keys::revision;
-use crate::keys::value;
 use crate::operations::operation::{Attempted, Operation};
 use crate::operations::watch::arm_and_read;
 
@@ -48,11 +47,10 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchMembers {
     }
 }
 
-/// Parses a key as a member. A place that an earlier version named by a UUID says what it is; a member may have such a name, too.
+/// Parses a key as a member.
 fn member(keys: &Keys, kv: &KeyValue) -> Option<ListedMember> {
     let name = keys.name(kv.key())?;
-    let may_be_member = value::is_uuid(name) && !value::is_ours(kv.value());
-    if keys.node(kv).is_some() && !may_be_member {
+    if keys.node(kv).is_some() {
         return None;
     }
     let contents = MemberContents::new(kv.value(), kv.mod_revision().cast_unsigned(), owner(kv));

@@ -77,10 +77,10 @@ impl Keys {
     /// Parses a key as a place in the queue. `None` if it is not one.
     pub(crate) fn node(&self, kv: &KeyValue) -> Option<Node> {
         let name = self.name(kv.key())?;
-        if !is_place(name, kv.lease(), kv.version(), kv.value()) {
+        if !is_place(name, kv.lease(), kv.version()) {
             return None;
         }
-        let (value, sequence) = (value::read(name, kv.value()), Sequence::new(kv.create_revision()));
+        let (value, sequence) = (value::read(kv.value()), Sequence::new(kv.create_revision()));
         let node_id = NodeId::new(value.id.unwrap_or(name));
         let node = Node::new(NodeName::new(name), node_id, value.label, sequence);
         Some(node.with_owner(owner(kv), FencingToken::new(kv.create_revision().cast_unsigned())))
@@ -131,15 +131,12 @@ pub(crate) fn owner(kv: &KeyValue) -> Option<SessionId> {
 /// The smallest lease ID that servers choose by themselves has 12 digits.
 const MIN_LEASE: u64 = 1 << 44;
 
-/// Returns `true` if a direct child is a place in a queue. Its value shows that. If the value may have been overwritten, its
-/// name does: that of its lease, or the UUID by which earlier versions named their nodes. All other keys belong to no lock.
+/// Returns `true` if a direct child is a place in a queue: it is named after its lease. All other keys belong to no lock, whatever
+/// their values.
 ///
 /// A key without a lease may have lost it through a `put` without a lease. Such a key was written at least twice. See
 /// `detached.rs`.
-fn is_place(name: &str, lease: i64, version: i64, value: &[u8]) -> bool {
-    if value::is_ours(value) || value::is_uuid(name) {
-        return true;
-    }
+fn is_place(name: &str, lease: i64, version: i64) -> bool {
     PlaceName::parse(name).is_some_and(|place| match lease {
         0 => version > 1 && place.lease.get() >= MIN_LEASE,
         lease => place.lease.get() == lease.cast_unsigned(),
@@ -180,27 +177,24 @@ mod tests {
     #[test]
     fn ours_and_gos_are_places() {
         let (uuid, lease) = ("0123abcd-4567-89ab-cdef-0123456789ab", 0x694d_7a3c_2f1b_5e05);
-        for (name, lease, version, value, is) in [
-            (uuid, 7, 1, "zlock1 lock\nx", true),
-            (uuid, 7, 2, "overwritten", true),
-            (uuid, 0, 2, "overwritten", true),
-            ("anything", 7, 1, "zlock1 read\nx", true),
-            ("694d7a3c2f1b5e05", lease, 1, "", true),
-            ("694d7a3c2f1b5e05.12", lease, 2, "overwritten", true),
-            ("694d7a3c2f1b5e05", 7, 1, "", false),
-            ("694d7a3c2f1b5e05.12", 7, 1, "", false),
+        for (name, lease, version, is) in [
+            ("694d7a3c2f1b5e05", lease, 1, true),
+            ("694d7a3c2f1b5e05.12", lease, 2, true),
+            ("694d7a3c2f1b5e05", 7, 1, false),
+            ("694d7a3c2f1b5e05.12", 7, 1, false),
             // Detached from its lease, unless it never had one.
-            ("694d7a3c2f1b5e05", 0, 2, "overwritten", true),
-            ("694d7a3c2f1b5e05.12", 0, 2, "overwritten", true),
-            ("694d7a3c2f1b5e05", 0, 1, "text", false),
-            ("694d7a3c2f1b5e05", 0, 1, "zlock1 lock\n", true),
-            ("db", 0, 2, "", false),
-            ("db", 0xdb, 1, "", true),
-            ("0", 0, 2, "", false),
-            ("config", 7, 2, "text", false),
+            ("694d7a3c2f1b5e05", 0, 2, true),
+            ("694d7a3c2f1b5e05.12", 0, 2, true),
+            ("694d7a3c2f1b5e05", 0, 1, false),
+            ("db", 0, 2, false),
+            ("db", 0xdb, 1, true),
+            ("0", 0, 2, false),
+            ("config", 7, 2, false),
+            // Members and values.
+            (uuid, 7, 1, false),
+            (uuid, 0, 2, false),
         ] {
-            let shown = format!("{name} {lease:x} {version} {value}");
-            assert_eq!(is_place(name, lease, version, value.as_bytes()), is, "{shown}");
+            assert_eq!(is_place(name, lease, version), is, "{name} {lease:x} {version}");
         }
     }
 

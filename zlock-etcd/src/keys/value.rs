@@ -5,11 +5,11 @@
 //! ```
 //!
 //! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this is the data of a
-//! candidate of an election, or, if it is empty, of another program's mutex. Earlier versions named the key after the node's ID,
-//! and wrote no line for it.
+//! candidate of an election, as Go's `Election` writes it, or, if it is empty, of another program's mutex. Data of a candidate that
+//! would be read as something else is written with lines, too.
 
 use etcd_client::{Compare, CompareOp};
-use zlock_core::{Label, NodeId, REVOKE};
+use zlock_core::{Label, Node, NodeId, REVOKE};
 
 const MARK: &[u8] = b"zlock1 ";
 const ID: &[u8] = b"id ";
@@ -23,13 +23,8 @@ pub(crate) struct Value<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Returns `true` if a value was written by zlock.
-pub(crate) fn is_ours(bytes: &[u8]) -> bool {
-    bytes.starts_with(MARK)
-}
-
-/// Returns `true` if a node's name, or the ID in a value, is an ID that a client gave to a node.
-pub(crate) fn is_uuid(text: &str) -> bool {
+/// Returns `true` if the ID in a value is one that a client gave to a node.
+fn is_uuid(text: &str) -> bool {
     let is_in_place = |(at, b): (usize, u8)| match at {
         8 | 13 | 18 | 23 => b == b'-',
         _ => b.is_ascii_hexdigit(),
@@ -37,19 +32,19 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_in_place)
 }
 
-/// Parses the value of a node with this name. A label that this version does not know excludes all other nodes.
-pub(crate) fn read<'a>(name: &str, bytes: &'a [u8]) -> Value<'a> {
+/// Parses the value of a node. A label that this version does not know excludes all other nodes.
+pub(crate) fn read(bytes: &[u8]) -> Value<'_> {
     let Some(rest) = bytes.strip_prefix(MARK) else {
-        // Mutexes of Go's client, of `etcdctl` and of the lock service are empty, unless they were asked to release.
-        let is_mutex = bytes.is_empty() || bytes == REVOKE;
-        return Value { label: if is_mutex { Label::Lock } else { Label::Candidate }, id: None, data: bytes };
+        return Value {
+            label: if is_mutex(bytes) { Label::Lock } else { Label::Candidate },
+            id: None,
+            data: bytes,
+        };
     };
     let (text, rest) = split_line(rest);
     let label = std::str::from_utf8(text).ok().and_then(label).unwrap_or(Label::Lock);
-    // The data of a node that is named by its ID may begin with anything.
-    if !is_uuid(name)
-        && let (line, data) = split_line(rest)
-        && let Some(id) = line.strip_prefix(ID).and_then(|id| std::str::from_utf8(id).ok())
+    let (line, data) = split_line(rest);
+    if let Some(id) = line.strip_prefix(ID).and_then(|id| std::str::from_utf8(id).ok())
         && is_uuid(id)
     {
         return Value { label, id: Some(id), data };
@@ -57,29 +52,40 @@ pub(crate) fn read<'a>(name: &str, bytes: &'a [u8]) -> Value<'a> {
     Value { label, id: None, data: rest }
 }
 
+/// Mutexes of Go's client, of `etcdctl` and of the lock service are empty, unless they were asked to release.
+fn is_mutex(bytes: &[u8]) -> bool {
+    bytes.is_empty() || bytes == REVOKE
+}
+
 fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     let end = bytes.iter().position(|&b| b == b'\n');
     end.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + 1..]))
 }
 
-/// Returns the part before the data of a node with this name: complete lines, or nothing.
-pub(crate) fn lines<'a>(name: &str, bytes: &'a [u8]) -> &'a [u8] {
-    bytes.strip_suffix(read(name, bytes).data).unwrap_or(bytes)
+/// Returns the part before the data of a node: complete lines, or nothing.
+pub(crate) fn lines(bytes: &[u8]) -> &[u8] {
+    bytes.strip_suffix(read(bytes).data).unwrap_or(bytes)
 }
 
-/// Returns the value of a node. That of a candidate is its data, as Go's `Election` writes it.
-pub(crate) fn of(node_id: &NodeId, label: Label, data: &[u8]) -> Vec<u8> {
+/// Returns the value of a node. That of a candidate is its data, unless that reads as the value of a mutex, or as one with lines.
+pub(crate) fn of(node_id: Option<&NodeId>, label: Label, data: &[u8]) -> Vec<u8> {
     match label {
-        Label::Candidate => data.to_owned(),
-        label => [&head(Some(node_id), label), data].concat(),
+        Label::Candidate if !is_mutex(data) && !data.starts_with(MARK) => data.to_owned(),
+        label => [&head(node_id, label), data].concat(),
     }
 }
 
-/// Returns the part before the data in the value of a node with this label, and with this ID unless that is its name.
+/// Returns the ID to write into the value of a node. `None` for a node of another program, whose ID is its name.
+pub(crate) fn id_of(node: &Node) -> Option<&NodeId> {
+    (node.id.as_str() != node.name.as_str()).then_some(&node.id)
+}
+
+/// Returns the part before the data in the value of a node with this label and this ID.
 pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
     let label = match label {
         Label::Write => "write".to_owned(),
         Label::Read => "read".to_owned(),
+        Label::Candidate => "candidate".to_owned(),
         Label::Permits { weight, max, granted: false } => format!("permits {weight}of{max}"),
         Label::Permits { weight, max, granted: true } => format!("granted {weight}of{max}"),
         // A label that this version does not know is written as one that excludes all other nodes.
@@ -105,6 +111,7 @@ fn label(text: &str) -> Option<Label> {
         "lock" => return Some(Label::Lock),
         "write" => return Some(Label::Write),
         "read" => return Some(Label::Read),
+        "candidate" => return Some(Label::Candidate),
         _ => {}
     }
     let (kind, permits) = text.split_once(' ')?;
@@ -121,14 +128,17 @@ fn label(text: &str) -> Option<Label> {
 mod tests {
     use super::*;
 
-    const NAME: &str = "694d7a3c2f1b5e05.1";
     const UUID: &str = "0123abcd-4567-89ab-cdef-0123456789ab";
 
     #[test]
     fn the_ids_of_nodes_are_uuids() {
-        for text in
-            [UUID, NAME, "", "0123abcd-4567-89ab-cdef-0123456789a", "0123abcd04567-89ab-cdef-0123456789ab"]
-        {
+        for text in [
+            UUID,
+            "694d7a3c2f1b5e05.1",
+            "",
+            "0123abcd-4567-89ab-cdef-0123456789a",
+            "0123abcd04567-89ab-cdef-0123456789ab",
+        ] {
             assert_eq!(is_uuid(text), NodeId::new(text).is_uuid(), "{text}");
         }
     }
@@ -139,16 +149,15 @@ mod tests {
             Label::Lock,
             Label::Write,
             Label::Read,
+            Label::Candidate,
             Label::Permits { weight: 3, max: 10, granted: false },
             Label::Permits { weight: 1, max: u32::MAX, granted: true },
         ] {
             let like_an_id = format!("id {UUID}\nmore");
             for data in [&b""[..], b"host 7", b"\n\nzlock1 read\n", &[0, 255], like_an_id.as_bytes()] {
-                for (name, id) in [(NAME, Some(UUID)), (UUID, None)] {
-                    let value = [&head(id.map(NodeId::new).as_ref(), label), data].concat();
-                    assert_eq!(read(name, &value), Value { label, id, data });
-                    assert_eq!([lines(name, &value), data].concat(), value);
-                }
+                let value = [&head(Some(&NodeId::new(UUID)), label), data].concat();
+                assert_eq!(read(&value), Value { label, id: Some(UUID), data });
+                assert_eq!([lines(&value), data].concat(), value);
             }
         }
         let permits = Label::Permits { weight: 2, max: 5, granted: false };
@@ -168,8 +177,8 @@ mod tests {
             (b"zlock1 lock\nid 7\nx", b"id 7\nx"),
         ] {
             let value = Value { label: Label::Lock, id: None, data };
-            assert_eq!(read(NAME, bytes), value, "{bytes:?}");
-            assert_eq!([lines(NAME, bytes), data].concat(), bytes, "{bytes:?}");
+            assert_eq!(read(bytes), value, "{bytes:?}");
+            assert_eq!([lines(bytes), data].concat(), bytes, "{bytes:?}");
         }
     }
 
@@ -177,8 +186,17 @@ mod tests {
     fn any_other_value_is_that_of_a_candidate() {
         for data in [&b"anything"[..], b"zlock2 read\nx"] {
             let value = Value { label: Label::Candidate, id: None, data };
-            assert_eq!(read(NAME, data), value, "{data:?}");
-            assert_eq!(lines(NAME, data), b"", "{data:?}");
+            assert_eq!(read(data), value, "{data:?}");
+            assert_eq!(lines(data), b"", "{data:?}");
+            assert_eq!(of(Some(&NodeId::new(UUID)), Label::Candidate, data), data);
+        }
+    }
+
+    #[test]
+    fn a_candidate_whose_data_reads_as_something_else_has_lines() {
+        for data in [&b""[..], REVOKE, b"zlock1 read\nx"] {
+            let value = of(Some(&NodeId::new(UUID)), Label::Candidate, data);
+            assert_eq!(read(&value), Value { label: Label::Candidate, id: Some(UUID), data }, "{data:?}");
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::keys::key::PlaceName;
 use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::operation::{Attempted, Operation};
-use crate::operations::write::check_value;
 use crate::requests::txn::{Answer, Write, get, get_last_two, was_created_at};
 use crate::session::contents::Contents;
 use crate::session::lease::prove;
@@ -77,10 +76,7 @@ impl<'a> Create<'a> {
         data: &[u8],
     ) -> Result<Self> {
         operation.budget.check_node(node_id, data)?;
-        if label == Label::Candidate {
-            check_value(operation, data)?;
-        }
-        let value = value::of(node_id, label, data);
+        let value = value::of(Some(node_id), label, data);
         Ok(Create { node_id, label, value, lost_in: None, taken: None })
     }
 
@@ -119,7 +115,7 @@ impl<'a> Create<'a> {
             let listed =
                 gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
             let listed = listed.unwrap_or_default();
-            if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
+            if listed.is_whole() || operation.are_places(lease, listed.kvs) {
                 return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
             }
             // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
@@ -155,7 +151,7 @@ impl<'a> Create<'a> {
         let listed =
             gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
         let listed = listed.unwrap_or_default();
-        if find(operation, lease, node_id, &key, listed).is_none() {
+        if find(lease, node_id, &key, listed).is_none() {
             return Ok(None);
         }
         let own = own(operation, lease, live, node_id, renewal, &answer).await?;
@@ -233,17 +229,10 @@ impl<'a> Listed<'a> {
 }
 
 /// Finds the key of the node among those listed.
-fn find<'a>(
-    operation: &Operation<'_>,
-    lease: SessionKey,
-    node_id: &NodeId,
-    key: &str,
-    listed: Listed<'a>,
-) -> Option<&'a KeyValue> {
+fn find<'a>(lease: SessionKey, node_id: &NodeId, key: &str, listed: Listed<'a>) -> Option<&'a KeyValue> {
     let kv = listed.kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
-    let name = operation.keys.name(kv.key())?;
     // A value that another client has overwritten names no node. The name and the lease must suffice then.
-    let is_it = value::read(name, kv.value()).id.is_none_or(|id| id == node_id.as_str());
+    let is_it = value::read(kv.value()).id.is_none_or(|id| id == node_id.as_str());
     (is_it && kv.lease() == lease_id(lease)).then_some(kv)
 }
 
@@ -257,16 +246,15 @@ fn finish(
     listed: Listed<'_>,
     deletion: DeletionNotice,
 ) -> Option<Created> {
-    let kv = find(operation, lease, node_id, key, listed)?;
-    let name = operation.keys.name(kv.key())?;
+    let kv = find(lease, node_id, key, listed)?;
     live.names().created(node_id, kv.create_revision());
     let queue = operation.queue(lease, listed.kvs);
     let mut node = queue.find(node_id)?.clone();
     if label == Label::Candidate {
-        // Its value does not say so.
+        // Another program may have overwritten its value.
         node.label = label;
     } else if node.label != Label::Lock {
-        operation.shared.contents.insert(node_id, Contents::of(name, kv));
+        operation.shared.contents.insert(node_id, Contents::of(kv));
     }
     operation.shared.listings.note(&operation.keys, &queue, listed.is_whole(), listed.revision);
     Some(Created::new(node, queue, lease.epoch, deletion))

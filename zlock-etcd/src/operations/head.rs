@@ -40,14 +40,15 @@ async fn first(
     lease: SessionKey,
 ) -> Result<Option<(Node, KeyValue, i64)>, Failure> {
     let oldest = GetOptions::new().with_sort(SortTarget::Create, SortOrder::Ascend);
-    let (range, keys) = (operation.keys.range(), &operation.keys);
+    let range = operation.keys.range();
     let mut read = operation.get(lease, By::Cluster, range.clone(), oldest.clone().with_limit(1)).await?;
-    if read.more() && read.kvs().iter().all(|kv| keys.node(kv).is_none()) {
+    if read.more() && !operation.are_places(lease, read.kvs()) {
         // The oldest key belongs to a lock further down or to no lock.
         read = operation.get(lease, By::Cluster, range, oldest).await?;
     }
     let revision = revision::of(read.header());
-    let node = |kv: KeyValue| operation.shared.node(lease, keys, &kv).map(|node| (node, kv, revision));
+    let node =
+        |kv: KeyValue| operation.shared.node(lease, &operation.keys, &kv).map(|node| (node, kv, revision));
     Ok(read.take_kvs().into_iter().find_map(node))
 }
 
@@ -84,7 +85,7 @@ async fn arm_head(
         }
         WatchEvent::Changed
     });
-    let data = value::read(node.name.as_str(), kv.value()).data.to_owned();
+    let data = value::read(kv.value()).data.to_owned();
     let token = FencingToken::new(kv.create_revision().cast_unsigned());
     Ok(Break((Some(Head::new(node, data, token)), until(look_again, watch))))
 }

@@ -79,6 +79,11 @@ impl<'a> Operation<'a> {
         Queue::linear(kvs.iter().filter_map(|kv| self.shared.node(lease, &self.keys, kv)).collect())
     }
 
+    /// Returns `true` if all of these keys are places in the queue.
+    pub(crate) fn are_places(&self, lease: SessionKey, kvs: &[KeyValue]) -> bool {
+        kvs.iter().all(|kv| self.shared.node(lease, &self.keys, kv).is_some())
+    }
+
     /// Sends a write, perhaps together with others, and records if its outcome is unknown.
     pub(crate) async fn write(&mut self, lease: SessionKey, write: Write) -> Result<Answer, Failure> {
         let (shared, until, write) = (self.shared, self.budget.deadline(), Arc::new(write));

@@ -35,7 +35,7 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
         let listed = operation.read(lease, keys.range()).await?;
         lease::compare(shared, lease, mark, keys, listed.kvs()).await?;
         let queue = operation.queue(lease, listed.kvs());
-        if detached::clear(operation, lease, &queue).await? != Detached::Removed {
+        if detached::clear(operation, lease, &queue).await? != Detached::Cleared {
             shared.listings.note(keys, &queue, true, revision::of(listed.header()));
             return Ok(queue);
         }
@@ -69,7 +69,7 @@ async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -
     let Operation { shared, keys, .. } = operation;
     loop {
         let listed = read_up_to(operation, lease, node).await?;
-        if listed.more() && !listed.kvs().iter().all(|kv| keys.node(kv).is_some()) {
+        if listed.more() && !operation.are_places(lease, listed.kvs()) {
             // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
             return list(operation, lease).await;
         }
@@ -77,7 +77,7 @@ async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -
         if !queue.iter().any(|listed| listed.sequence == node.sequence) {
             lease::missed(shared, lease, node).await?;
         }
-        if detached::clear(operation, lease, &queue).await? != Detached::Removed {
+        if detached::clear(operation, lease, &queue).await? != Detached::Cleared {
             shared.listings.note(keys, &queue, !listed.more(), revision::of(listed.header()));
             return Ok(queue);
         }
@@ -126,7 +126,7 @@ async fn content(
         lease::missed(operation.shared, lease, node).await?;
     }
     let told = |kv: &KeyValue| {
-        NodeData::new(value::read(node.name.as_str(), kv.value()).data.to_owned(), key::owner(kv))
+        NodeData::new(value::read(kv.value()).data.to_owned(), key::owner(kv))
             .with_fencing_token(FencingToken::new(kv.create_revision().cast_unsigned()))
     };
     Ok(kv.map(told))

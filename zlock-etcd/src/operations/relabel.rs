@@ -44,7 +44,7 @@ enum Outcome {
 /// One transaction: writes if the node has the known contents, otherwise reads them.
 async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
     let key = operation.keys.of(&node.name);
-    let (name, contents) = (node.name.as_str(), &operation.shared.contents);
+    let contents = &operation.shared.contents;
     // No key was written at revision 0.
     let unknown = Contents { label: node.label, data: [].into(), revision: 0 };
     let known = contents.get(&node.id).filter(|known| known.label != node.label).unwrap_or(unknown);
@@ -52,8 +52,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
     let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, known.revision);
     // A put that does not keep the lease explicitly would detach the key from it.
     let options = PutOptions::new().with_ignore_lease();
-    let node_id = (node.id.as_str() != name).then_some(&node.id);
-    let value = [&value::head(node_id, node.label), &*known.data].concat();
+    let value = value::of(value::id_of(node), node.label, &known.data);
     let size = value.len();
     let put = vec![TxnOp::put(key.as_str(), value, Some(options))];
     let (when, get) = (vec![is_still(&key, node), unchanged], vec![TxnOp::get(key.as_str(), None)]);
@@ -68,9 +67,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
     }
     let gets = answer.gets();
     let now = gets.first().and_then(|get| get.kvs().first());
-    let Some(now) =
-        now.filter(|kv| kv.create_revision() == node.sequence.get()).map(|kv| Contents::of(name, kv))
-    else {
+    let Some(now) = now.filter(|kv| kv.create_revision() == node.sequence.get()).map(Contents::of) else {
         lease::missed(operation.shared, lease, node).await?;
         return Ok(Outcome::Gone);
     };

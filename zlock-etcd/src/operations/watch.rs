@@ -141,12 +141,12 @@ pub(crate) async fn arm_queue(
     let mark = shared.sessions.own().mark();
     let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
     lease::compare(shared, lease, mark, &operation.keys, read.kvs()).await?;
-    let (queue, seen, keys) =
-        (operation.queue(lease, read.kvs()), revision::of(read.header()), operation.keys.clone());
-    let look_again = match detached::clear(operation, lease, &queue).await? {
-        Detached::Owned { look_again } => look_again,
-        // The watch reports it.
-        Detached::Removed => None,
+    let (seen, keys) = (revision::of(read.header()), operation.keys.clone());
+    let listed = operation.queue(lease, read.kvs());
+    let (queue, look_again) = match detached::clear(operation, lease, &listed).await? {
+        Detached::Owned { look_again } => (listed, look_again),
+        // The watch reports what was removed.
+        Detached::Cleared => (operation.queue(lease, read.kvs()), None),
     };
     let mut events = shared.sessions.events();
     let watch = Watch::new(async move {
@@ -194,7 +194,7 @@ async fn arm_data(
         lease::missed(operation.shared, lease, node).await?;
         return Ok(None);
     };
-    let now = value::read(node.name.as_str(), kv.value());
+    let now = value::read(kv.value());
     let (data, label, seen, node) =
         (now.data.to_owned(), now.label, revision::of(read.header()), node.clone());
     let mut events = operation.shared.sessions.events();

@@ -4,23 +4,13 @@ use std::ops::ControlFlow::{Break, Continue};
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{ErrorKind, Excerpt, Node, Replaced, Result};
+use zlock_core::{Label, Node, Replaced};
 
 use crate::error::Failure;
 use crate::keys::value;
 use crate::operations::operation::{Attempted, Operation};
 use crate::requests::txn::{Write, is_still};
 use crate::session::lease;
-
-/// Refuses the value of a candidate that would be read as another kind of lock.
-pub(crate) fn check_value(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
-    if !value::is_ours(data) {
-        return Ok(());
-    }
-    let message =
-        format!("the value {} begins like that of a lock", Excerpt::of(&String::from_utf8_lossy(data)));
-    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
-}
 
 /// Writes the data of a candidate if it was written this often.
 pub(crate) struct Replace<'a> {
@@ -38,9 +28,10 @@ impl<'o> Attempt<Operation<'o>, Failure> for Replace<'_> {
         let version = i64::try_from(self.writes).unwrap_or(i64::MAX).saturating_add(1);
         let is_it = Compare::version(key.as_str(), CompareOp::Equal, version);
         let conditions = vec![is_still(&key, self.node), is_it];
-        let put = TxnOp::put(key.as_str(), self.data, Some(PutOptions::new().with_ignore_lease()));
+        let value = value::of(value::id_of(self.node), Label::Candidate, self.data);
+        let put = TxnOp::put(key.as_str(), value.as_slice(), Some(PutOptions::new().with_ignore_lease()));
         let get = TxnOp::get(key.as_str(), None);
-        let write = Write::new(&operation.keys, &key, self.data.len(), conditions, vec![put], vec![get]);
+        let write = Write::new(&operation.keys, &key, value.len(), conditions, vec![put], vec![get]);
         let answer = operation.write(lease, write).await?;
         if answer.succeeded() {
             return Ok(Break(Replaced::Written));
@@ -53,7 +44,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Replace<'_> {
         };
         let now = kv.version().cast_unsigned() - 1;
         // By an earlier attempt whose answer was lost.
-        let is_ours = operation.budget.ambiguous && now == self.writes + 1 && kv.value() == self.data;
+        let is_ours = operation.budget.ambiguous && now == self.writes + 1 && kv.value() == value;
         Ok(Break(if is_ours { Replaced::Written } else { Replaced::Conflict(now) }))
     }
 }
@@ -86,6 +77,8 @@ impl<'o> Attempt<Operation<'o>, Failure> for SetData<'_> {
 
 /// The known value of a node's key.
 enum Now {
+    /// That of a candidate, which any other of it may replace.
+    Candidate,
     /// A value of zlock that begins with these lines.
     Lines(Vec<u8>),
     /// A value that begins with these lines, written at this revision. There are no lines if another program wrote the value.
@@ -94,8 +87,10 @@ enum Now {
 
 impl Now {
     fn of(node: &Node) -> Self {
-        let is_named_by_id = node.id.as_str() == node.name.as_str();
-        Now::Lines(value::head((!is_named_by_id).then_some(&node.id), node.label))
+        match node.label {
+            Label::Candidate => Now::Candidate,
+            label => Now::Lines(value::head(value::id_of(node), label)),
+        }
     }
 }
 
@@ -117,6 +112,7 @@ async fn write(
     let key = operation.keys.of(&node.name);
     let mut conditions = vec![is_still(&key, node)];
     let value = match now {
+        Now::Candidate => value::of(value::id_of(node), node.label, data),
         Now::Lines(lines) => {
             conditions.extend(value::has_head(&key, lines));
             [lines, data].concat()
@@ -143,7 +139,7 @@ async fn write(
             Outcome::Gone
         }
         Some(kv) => {
-            let lines = value::lines(node.name.as_str(), kv.value()).to_owned();
+            let lines = value::lines(kv.value()).to_owned();
             Outcome::Is(Now::Read { lines, revision: kv.mod_revision() })
         }
     })

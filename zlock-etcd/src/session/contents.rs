@@ -16,9 +16,9 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Returns the contents of the value of a node with this name.
-    pub(crate) fn of(name: &str, kv: &KeyValue) -> Self {
-        let value::Value { label, data, .. } = value::read(name, kv.value());
+    /// Returns the contents of a node's key.
+    pub(crate) fn of(kv: &KeyValue) -> Self {
+        let value::Value { label, data, .. } = value::read(kv.value());
         Contents { label, data: data.into(), revision: kv.mod_revision() }
     }
 }

@@ -27,6 +27,7 @@ use crate::keys::key::{Keys, PlaceName};
 use crate::keys::members::OwnMembers;
 use crate::keys::names::Names;
 use crate::keys::revision::Newest;
+use crate::operations::detached::Ignored;
 use crate::requests::batch::Batches;
 use crate::requests::fence::Fences;
 use crate::session::contents::Contents;
@@ -91,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
+    pub(crate) ignored: Ignored,
     pub(crate) newest: Newest,
     /// The runtime that the backend lives on.
     pub(crate) runtime: Handle,
@@ -112,6 +114,7 @@ impl Shared {
             watches: Watches::new(endpoints.clone(), &options, runtime.clone(), newest.clone()),
             listings: Listings::default(),
             pace: Pace::default(),
+            ignored: Ignored::default(),
             newest,
             endpoints,
             runtime,
@@ -133,6 +136,9 @@ impl Shared {
     /// Parses a key as a place in the queue. `None` if it is not one.
     pub(crate) fn node(&self, lease: SessionKey, keys: &Keys, kv: &KeyValue) -> Option<Node> {
         let mut node = keys.node(kv)?;
+        if node.session.is_none() && self.ignored.contains(&keys.of(&node.name), node.sequence.get()) {
+            return None;
+        }
         // The value of an own node, which names it, may have been overwritten.
         if node.id.as_str() == node.name.as_str()
             && let Some(place) = PlaceName::parse(node.name.as_str()).filter(|place| place.lease == lease.id)

@@ -24,7 +24,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Read {
     ) -> Attempted<Option<Value>> {
         settled(operation, lease).await?;
         let read = operation.read(lease, range(operation)).await?;
-        Ok(Break(read.kvs().first().map(value)))
+        Ok(Break(read.kvs().first().map(value).transpose()?))
     }
 }
 
@@ -40,7 +40,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
     ) -> Attempted<(Option<Value>, Watch)> {
         settled(operation, lease).await?;
         let (mut armed, read) = arm_and_read(operation, lease, range(operation)).await?;
-        let seen = revision::of(read.header());
+        let (seen, value) = (revision::of(read.header()), read.kvs().first().map(value).transpose()?);
         let mut events = operation.shared.sessions.events();
         let watch = Watch::new(async move {
             tokio::select! {
@@ -50,7 +50,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
             }
             WatchEvent::Changed
         });
-        Ok(Break((read.kvs().first().map(value), watch)))
+        Ok(Break((value, watch)))
     }
 }
 

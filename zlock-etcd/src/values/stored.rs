@@ -3,6 +3,7 @@
 use etcd_client::KeyValue;
 use zlock_core::{SessionId, Value, Version};
 
+use crate::error::Failure;
 use crate::keys::key::Keys;
 
 /// Returns the key of the value at the path of these keys.
@@ -16,9 +17,12 @@ pub(super) fn receipt_key(prefix: &str, session: SessionId, number: u32) -> Stri
     format!("{prefix}//fence/{:x}.r{number}", session.get())
 }
 
-pub(super) fn value(kv: &KeyValue) -> Value {
-    let version = version(kv.create_revision(), kv.mod_revision());
-    Value::new(kv.value(), version)
+/// Returns the value in an answer. Fails for a key that is removed with a session.
+pub(super) fn value(kv: &KeyValue) -> Result<Value, Failure> {
+    if kv.lease() != 0 {
+        return Err(Failure::NotAValue);
+    }
+    Ok(Value::new(kv.value(), version(kv.create_revision(), kv.mod_revision())))
 }
 
 pub(super) fn version(created: i64, modified: i64) -> Version {

@@ -170,7 +170,7 @@ impl WriteValue<'_> {
         if self.guard.is_some_and(|guard| !read(2).is_some_and(|kv| is_guard(guard, kv))) {
             return Ok(Some(WriteOutcome::GuardGone));
         }
-        Ok(Some(WriteOutcome::Conflict(read(1).map(value))))
+        Ok(Some(WriteOutcome::Conflict(read(1).map(value).transpose()?)))
     }
 }
 

@@ -369,7 +369,7 @@ impl Task {
                     created: kv.create_revision(),
                     owner: key::owner(kv),
                     // It does not depend on the name.
-                    label: value::read("", kv.value()).label,
+                    label: value::read(kv.value()).label,
                 }),
                 EventType::Delete => None,
             };

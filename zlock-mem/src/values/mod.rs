@@ -74,7 +74,7 @@ fn value(operation: &Operation<'_>, answer: Answer) -> Result<Option<Value>> {
 fn not_a_value(operation: &Operation<'_>, answer: &Answer) -> zlock_core::Error {
     match answer {
         Answer::NoValue => {
-            let message = "the node is not a value, because it is a lock's or the parent of one";
+            let message = "the node is not a value, because it is a member's, a lock's or the parent of one";
             operation.budget.error(ErrorKind::InvalidArgument).with_message(message)
         }
         answer => operation.unexpected(answer),

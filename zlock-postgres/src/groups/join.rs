@@ -65,9 +65,11 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
                 Ok(Break(Joined::Joined(Registration::new(session.id, session.epoch, number, deletion))))
             }
             1 => {
-                let owner: i64 = row.try_get(2).map_err(Failure::Postgres)?;
-                let state: i32 = row.try_get(3).map_err(Failure::Postgres)?;
                 operation.budget.ambiguous = false;
+                let owner: Option<i64> = row.try_get(2).map_err(Failure::Postgres)?;
+                // A value has the name.
+                let Some(owner) = owner else { return Ok(Break(Joined::Taken(None))) };
+                let state: i32 = row.try_get(3).map_err(Failure::Postgres)?;
                 if state > 0 && suspect(shared, owner).await? {
                     return Ok(Continue(()));
                 }

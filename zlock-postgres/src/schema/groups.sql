@@ -1,5 +1,5 @@
--- Makes a session the owner of a member. Returns 0 with its number, 1 with the session that owns it and that session's state, or 2 if
--- the join was given up. What it leaves is the receipt of a write of a value at the member's path.
+-- Makes a session the owner of a member. Returns 0 with its number, 1 with the session that owns it and that session's state, 1
+-- without a session if there is a value, or 2 if the join was given up. What it leaves is the receipt of a write of a value at the member's path.
 CREATE OR REPLACE FUNCTION zlock.v1_join(p_session bigint, p_group text, p_name text, p_data bytea, p_replaces boolean,
     p_slot integer, p_write bigint, p_ttl bigint, p_renew boolean, p_sync boolean)
 RETURNS TABLE (outcome integer, number bigint, owner bigint, state integer)
@@ -43,6 +43,13 @@ BEGIN
         owner := now_there.session;
         state := (SELECT CASE WHEN s.renewed + s.ttl < clock_timestamp() OR s.renewed > clock_timestamp() + interval '1 s'
             THEN 1 ELSE 0 END FROM zlock.session s WHERE s.id = owner);
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM zlock.value v
+        WHERE v.hash = hashtextextended(p_group || '/' || p_name, 0) AND v.path = p_group || '/' || p_name;
+    IF FOUND THEN
+        outcome := 1;
         RETURN NEXT;
         RETURN;
     END IF;

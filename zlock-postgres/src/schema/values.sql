@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION zlock.v1_lock_value(p_path text) RETURNS void LANGUAG
     $$ SELECT pg_advisory_xact_lock(2053861223, hashtext(p_path)) $$;
 
 -- Writes a value. Returns 0 with its version, 1 with what is there instead of what was expected, 2 if the guard is gone, 3 if the
--- write was given up, or 4 if a fence protects the guard. A write that releases the guard (1) deletes it in the same transaction, and
+-- write was given up, 4 if a fence protects the guard, or 5 if the path is that of a member. A write that releases the guard (1) deletes it in the same transaction, and
 -- returns the sessions to wake. It also voids the guard's create (2).
 CREATE OR REPLACE FUNCTION zlock.v1_write_value(p_session bigint, p_path text, p_slot integer, p_write bigint,
     p_created bigint, p_number bigint, p_data bytea, p_guard_path text, p_guard uuid, p_guard_seq bigint,
@@ -13,6 +13,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 DECLARE
     the_hash bigint := hashtextextended(p_path, 0);
+    the_name text := substring(p_path FROM '[^/]*$');
+    the_group text := left(p_path, -1 - length(substring(p_path FROM '[^/]*$')));
     receipt zlock.receipt;
     now_there zlock.value;
     guarded boolean := p_guard IS NULL;
@@ -53,6 +55,12 @@ BEGIN
         created := now_there.created;
         number := now_there.number;
         data := now_there.data;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF p_created IS NULL AND EXISTS (SELECT 1 FROM zlock.member m JOIN zlock.session s ON s.id = m.session AND NOT s.ended
+        WHERE m.hash = hashtextextended(the_group, 0) AND m.path = the_group AND m.name = the_name) THEN
+        outcome := 5;
         RETURN NEXT;
         RETURN;
     END IF;

@@ -91,9 +91,14 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
             }
         };
         let row = rows.first().ok_or(Failure::Malformed)?;
-        if row.try_get::<_, i32>(0).map_err(Failure::Postgres)? == 4 {
+        let refused = match row.try_get::<_, i32>(0).map_err(Failure::Postgres)? {
+            4 => Some(Failure::Fenced),
+            5 => Some(Failure::NotAValue),
+            _ => None,
+        };
+        if let Some(refused) = refused {
             self.receipt.answered(false);
-            return Err(Failure::Fenced);
+            return Err(refused);
         }
         let outcome = outcome(row).map_err(Failure::Postgres)?.ok_or(Failure::Malformed)?;
         // After a refusal, an earlier request must not find the value as it was expected again.

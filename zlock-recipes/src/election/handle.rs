@@ -62,7 +62,7 @@ impl Election {
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes,
-    /// and for `__REVOKE__`. On etcd, a campaign with a value that begins with `zlock1 ` fails with the same error.
+    /// and for `__REVOKE__`.
     ///
     /// # Examples
     /// See [`Client::election`].

@@ -297,8 +297,7 @@ impl LeaderContext {
     ///
     /// # Errors
     /// - What [`lost`](Self::lost) returns if the leadership is lost. Observers do not see the value.
-    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Election::with_value`](crate::Election::with_value), and on
-    ///   etcd for a value that begins with `zlock1 `.
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Election::with_value`](crate::Election::with_value).
     /// - [`Unavailable`](ErrorKind::Unavailable), [`NotAuthorized`](ErrorKind::NotAuthorized),
     ///   [`Unexpected`](ErrorKind::Unexpected). The value may have been written if the error is
     ///   [ambiguous](Error::is_ambiguous).

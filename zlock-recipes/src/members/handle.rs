@@ -82,10 +82,10 @@ impl Members {
     /// of them only.
     ///
     /// # Errors
-    /// - [`Taken`](ErrorKind::Taken) if there is a member with this ID.
+    /// - [`Taken`](ErrorKind::Taken) if there is a member with this ID, or if a value or the parent of a lock has the name.
     /// - [`InvalidPath`](ErrorKind::InvalidPath) if the ID cannot be a segment of a path.
-    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for more than [`MAX_NODE_DATA`] bytes, and on etcd for a payload that
-    ///   begins with `zlock1 `.
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for more than [`MAX_NODE_DATA`] bytes, and on etcd for the hexadecimal ID of the
+    ///   client's own session, after which its places in queues are named.
     /// - [`Unavailable`](ErrorKind::Unavailable), [`NotAuthorized`](ErrorKind::NotAuthorized),
     ///   [`Closed`](ErrorKind::Closed), [`ShuttingDown`](ErrorKind::ShuttingDown), [`Unexpected`](ErrorKind::Unexpected).
     ///
@@ -101,7 +101,7 @@ impl Members {
         self.register(id.as_ref(), payload.into(), false).await
     }
 
-    /// Joins as [`join`](Self::join) does, and replaces a member with this ID. The group is never without the member in between,
+    /// Joins as [`join`](Self::join) does, and replaces a member with this ID, but nothing else that has the name. The group is never without the member in between,
     /// and the end of the earlier session does not remove it.
     ///
     /// For a process that knows that no other has its ID, because whatever starts it runs one at a time: a StatefulSet, or a

@@ -1,6 +1,6 @@
 //! `children`.
 
-use zlock_core::{Existence, Label, Target};
+use zlock_core::{Existence, Joined, Label, Target};
 
 use crate::Case;
 
@@ -25,6 +25,42 @@ pub async fn foreign_and_nested_children_are_left_out(case: &Case<'_>) {
     assert_eq!(names, [&created.node.name]);
     a.delete(&nested, &Target::Node(below.node)).await.unwrap();
     case.store.remove_parent(&nested).await;
+}
+
+/// Values and members are left out, whatever their names and data are.
+pub async fn values_and_members_are_left_out(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
+    if let Some(groups) = a.groups() {
+        for name in ["0123abcd-4567-89ab-cdef-0123456789ab", "694d7a3c2f1b5e05", "w7"] {
+            let joined = groups.join(&path.join(name).unwrap(), b"zlock1 lock\n", false).await.unwrap();
+            assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
+        }
+    }
+    if let Some(values) = a.values() {
+        for name in ["0123abcd-4567-89ab-cdef-0123456789ac", "694d7a3c2f1b5e06", "mode"] {
+            let value = path.join(name).unwrap();
+            case.put(&path, name).await;
+            for data in [&b"zlock1 lock\n"[..], b""] {
+                let version = values.value(&value).await.unwrap().map(|value| value.version);
+                values.write_value(&value, version, data, None).await.unwrap();
+            }
+        }
+    }
+    let before = case.store.names(&path).await.len();
+    let node = case.create(&b, &path, Label::Candidate).await.node;
+    for backend in [&a, &b] {
+        assert_eq!(backend.children(&path).await.unwrap().len(), 1);
+        let (head, _watch) = backend.head_with_watch(&path).await.unwrap();
+        assert_eq!(head.map(|head| head.node.name), Some(node.name.clone()));
+        let (queue, _watch) = backend.children_with_watch(&path).await.unwrap();
+        assert_eq!(queue.len(), 1);
+    }
+    let second = case.create(&a, &path, Label::Lock).await.node;
+    let queue = a.children_up_to(&path, &second).await.unwrap();
+    assert_eq!((queue.len(), queue.position(&second.id)), (2, Some(1)));
+    b.delete(&path, &Target::Node(node)).await.unwrap();
+    a.delete(&path, &Target::Node(second)).await.unwrap();
+    assert_eq!(case.store.names(&path).await.len(), before);
 }
 
 /// The queue contains every node that this backend knew before the call, and none that it knew to be deleted.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::{CreatedQueue, ErrorKind, Label, NodeId, NodeIds, Target};
+use zlock_core::{CreatedQueue, ErrorKind, Joined, Label, NodeId, NodeIds, REVOKE, Target};
 
 use crate::Case;
 use crate::case::{MOMENT, TOO_MUCH};
@@ -149,6 +149,57 @@ pub async fn fencing_tokens_grow(case: &Case<'_>) {
         }
         case.store.remove_parent(&path).await;
     }
+}
+
+/// The label does not depend on the data.
+pub async fn label_does_not_depend_on_the_data(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
+    for label in [Label::Lock, Label::Write, Label::Candidate] {
+        for data in [&b""[..], REVOKE, b"zlock1 read\nx"] {
+            let created = a.create_ephemeral_sequential(&path, label, &case.node_id(), data).await.unwrap();
+            let node = created.node;
+            let is_as_before = async || {
+                let found = b.children(&path).await.unwrap().first().map(|node| node.label);
+                assert_eq!((node.label, found), (label, Some(label)), "{data:?}");
+                assert_eq!(case.data(&b, &path, &node).await.as_deref(), Some(data));
+            };
+            is_as_before().await;
+            b.set_data(&path, &node, b"other").await.unwrap();
+            b.set_data(&path, &node, data).await.unwrap();
+            is_as_before().await;
+            if label == Label::Candidate && a.replace_data(&path, &node, 2, data).await.is_ok() {
+                is_as_before().await;
+            }
+            a.delete(&path, &Target::Node(node)).await.unwrap();
+        }
+    }
+}
+
+/// A member at `parent` does not end with the node, nor the node with the member. Where members cannot have children, the error is
+/// `InvalidArgument`.
+pub async fn member_at_the_parent_is_independent(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("both"));
+    let Some(groups) = a.groups() else { return };
+    let Joined::Joined(member) = groups.join(&path, b"", false).await.unwrap() else {
+        panic!("not joined");
+    };
+    for below in [path.clone(), path.join("below").unwrap()] {
+        let (id, session) = (case.node_id(), member.session);
+        let created = match b.create_ephemeral_sequential(&below, Label::Lock, &id, b"").await {
+            Ok(created) => created,
+            Err(error) => {
+                assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::InvalidArgument, false));
+                continue;
+            }
+        };
+        groups.leave(&path).await.unwrap();
+        assert!(case.has(&below, &[&created.node]).await && !created.deletion.is_deleted());
+        let again = groups.join(&path, b"", false).await.unwrap();
+        assert!(matches!(&again, Joined::Joined(again) if again.session == session), "{again:?}");
+        b.delete(&below, &Target::Node(created.node)).await.unwrap();
+    }
+    let taken = b.groups().unwrap().join(&path, b"", false).await.unwrap();
+    assert!(matches!(taken, Joined::Taken(Some(session)) if session == member.session), "{taken:?}");
 }
 
 /// A node that another client deletes while its session is live is reported through `deletion`.

@@ -1,7 +1,7 @@
 //! `join`.
 
 use tokio::time::{sleep, timeout};
-use zlock_core::{ErrorKind, Joined};
+use zlock_core::{ErrorKind, Joined, Label, Target, WriteOutcome};
 
 use super::{contents, groups, is_taken, member, register, remove, replace, try_join, watch};
 use crate::Case;
@@ -60,6 +60,46 @@ pub async fn own_member_is_found(case: &Case<'_>) {
         }
     }
     assert_eq!(contents(&a, &case.path("group")).await["w7"].data, b"a");
+}
+
+/// A value is not replaced: its name is `Taken` by no session.
+pub async fn value_is_not_replaced(case: &Case<'_>) {
+    let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
+    let Some(values) = a.values() else { return };
+    case.put(&case.path("group"), "w7").await;
+    let empty = values.value(&w7).await.unwrap().unwrap();
+    let written = values.write_value(&w7, Some(empty.version), b"value", None).await.unwrap();
+    let WriteOutcome::Written(version) = written else { panic!("{written:?}") };
+    for replaces in [false, true] {
+        for backend in [&a, &b] {
+            let joined = try_join(backend, &w7, b"member", replaces).await;
+            assert!(matches!(joined, Joined::Taken(None)), "{joined:?}");
+            remove(backend, &w7).await;
+        }
+    }
+    let now = values.value(&w7).await.unwrap().unwrap();
+    assert_eq!((&*now.data, now.version), (&b"value"[..], version));
+}
+
+/// A queue at the path is not replaced, and does not end with the member.
+pub async fn queue_at_the_path_stays(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
+    let first = case.create(&a, &path, Label::Lock).await;
+    try_join(&b, &path, b"member", true).await;
+    let second = case.create(&a, &path, Label::Lock).await.node;
+    remove(&b, &path).await;
+    assert!(case.has(&path, &[&first.node, &second]).await && !first.deletion.is_deleted());
+    // Nor is a place that has the name.
+    if let Ok(place) = path.join(first.node.name.as_str()) {
+        for backend in [&a, &b] {
+            let _ = groups(backend).join(&place, b"member", true).await;
+            remove(backend, &place).await;
+            assert!(case.has(&path, &[&first.node, &second]).await && !first.deletion.is_deleted());
+        }
+    }
+    for node in [first.node, second] {
+        a.delete(&path, &Target::Node(node)).await.unwrap();
+    }
 }
 
 /// The member belongs to the session of the returned epoch, and is removed when that session ends.

@@ -1,8 +1,8 @@
 //! `value`.
 
-use zlock_core::Value;
+use zlock_core::{ErrorKind, Joined, Value};
 
-use super::{read, written};
+use super::{read, values, written};
 use crate::Case;
 
 /// The value is the last one written before the call, byte for byte, or a later one.
@@ -25,4 +25,22 @@ pub async fn missing_is_none(case: &Case<'_>) {
     assert_eq!(read(&a, &path.join("below").unwrap()).await, None);
     written(&a, &path, None, b"one").await;
     assert_eq!(read(&a, &path.join("below").unwrap()).await, None);
+}
+
+/// A member is no value: the result is `None`, or the error is `InvalidArgument`.
+pub async fn member_is_no_value(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("w7"));
+    let Some(groups) = a.groups() else { return };
+    let joined = groups.join(&path, b"payload", false).await.unwrap();
+    assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
+    for reader in [&a, &b] {
+        let read = values(reader).value(&path).await;
+        let watched = values(reader).value_with_watch(&path).await.map(|(value, _)| value);
+        for value in [read, watched] {
+            assert!(
+                value.as_ref().map_or_else(|e| e.kind() == ErrorKind::InvalidArgument, Option::is_none),
+                "{value:?}"
+            );
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use zlock_core::{
-    Deletion, Error, ErrorKind, Existence, GuardNode, Label, LockPath, Node, Target, Value, Version,
+    Deletion, Error, ErrorKind, Existence, GuardNode, Joined, Label, LockPath, Node, Target, Value, Version,
     WriteOutcome,
 };
 
@@ -198,6 +198,32 @@ pub async fn deleted_guard_is_not_reported(case: &Case<'_>) {
     timeout(LONG, deletion.deleted()).await.expect("the deletion of the next node is reported");
     a.delete(&lock, &Target::Node(next.node)).await.unwrap();
     a.delete(&case.path("other"), &Target::Node(stays.node)).await.unwrap();
+}
+
+/// A member is not overwritten, and the error is `InvalidArgument`.
+pub async fn member_is_not_overwritten(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.value("w7"));
+    let (Some(groups), Some(others)) = (a.groups(), b.groups()) else { return };
+    let old = written(&b, &path, None, b"old").await;
+    case.store.remove(case.root(), "w7").await;
+    let Joined::Joined(member) = groups.join(&path, b"payload", false).await.unwrap() else {
+        panic!("not joined");
+    };
+    for writer in [&a, &b] {
+        let refused = values(writer).write_value(&path, None, b"x", None).await.unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.is_ambiguous()),
+            (ErrorKind::InvalidArgument, false),
+            "{refused}"
+        );
+        // A version that is no more is a conflict everywhere.
+        let late = values(writer).write_value(&path, Some(old), b"x", None).await;
+        assert!(!matches!(late, Ok(WriteOutcome::Written(_))), "{late:?}");
+    }
+    let taken = others.join(&path, b"", false).await.unwrap();
+    assert!(matches!(taken, Joined::Taken(Some(session)) if session == member.session), "{taken:?}");
+    groups.leave(&path).await.unwrap();
+    written(&b, &path, None, b"new").await;
 }
 
 /// Missing parents are created.

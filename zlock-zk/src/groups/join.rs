@@ -52,7 +52,8 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
                 false => Ok(Continue(())),
             };
         }
-        if !self.replaces {
+        // A node that belongs to no session is a value, or the parent of a lock.
+        if !self.replaces || owner == 0 {
             return Ok(Break(Joined::Taken((owner != 0).then(|| SessionId::new(owner)))));
         }
         match self.replace(operation, session, stat.version).await? {
@@ -74,6 +75,8 @@ impl Join<'_> {
     }
 
     /// Replaces the node that has this version. Returns the number of the new one, or `None` if another has come in between.
+    ///
+    /// A value that has taken its place has the same version, but a receipt below it, so that it is not deleted.
     ///
     /// The new node's version differs, so that the client that owned the old one cannot take it for its own and delete it.
     async fn replace(
@@ -100,7 +103,7 @@ impl Join<'_> {
                     _ => Err(Error::UnexpectedError("no stat of the last write".into())),
                 },
                 Err(MultiWriteError::OperationFailed {
-                    source: Error::NoNode | Error::BadVersion | Error::NodeExists,
+                    source: Error::NoNode | Error::BadVersion | Error::NodeExists | Error::NotEmpty,
                     ..
                 }) => Ok(None),
                 Err(error) => Err(Error::from(error)),

@@ -36,8 +36,8 @@ impl<'o> Attempt<Operation<'o>, Failure> for Leave {
         });
         match deleted.await {
             Ok(()) | Err(Failure::Zk(Error::NoNode)) => Ok(Break(())),
-            // Another client has replaced it, or has written its data.
-            Err(Failure::Zk(Error::BadVersion)) => Ok(Continue(())),
+            // Another client has replaced it, or has written its data. Or a value has its place, and a receipt below it.
+            Err(Failure::Zk(Error::BadVersion | Error::NotEmpty)) => Ok(Continue(())),
             Err(failure) => Err(failure),
         }
     }

@@ -182,6 +182,13 @@ async fn candidates_of_etcdctl_and_ours_are_in_one_queue() {
         assert_eq!(election.leader().await.unwrap().unwrap().value, b"ours");
         led.proclaim("ours, ready").await.unwrap();
         listens.line_after("ours, ready").await;
+        // An empty value would make it a mutex, which can be asked to release by what observers read.
+        led.proclaim("").await.unwrap();
+        listens.line_after("zlock1 candidate").await;
+        assert_eq!(client.mutex(path.as_str()).unwrap().request_revocation().await.unwrap(), 0);
+        assert_eq!(election.leader().await.unwrap().unwrap().value, b"");
+        led.proclaim("ours, ready").await.unwrap();
+        listens.line_after("ours, ready").await;
         let mut leaders = election.observe();
         assert_eq!(leaders.changed().await.unwrap().leader.unwrap().value, b"ours, ready");
         let term = led.term();

@@ -130,26 +130,21 @@ async fn occupied() -> Option<Occupied<ToyStore>> {
 }
 
 // ANCHOR: suites
-zlock_suite::conformance!(paused, store(), [contract, links]);
+zlock_suite::conformance!(paused, store(), except [numbers, watches]);
 
 mod mutex {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        InterProcessMutex,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
-    );
+    zlock_suite::mutual_suite!(paused, store(), InterProcessMutex, except[outlast]);
 }
 
 mod of_values {
     use super::*;
-    zlock_suite::values_conformance!(paused, store(), [contract, links]);
+    zlock_suite::values_conformance!(paused, store(), except[watches]);
 }
 
 mod of_groups {
     use super::*;
-    zlock_suite::groups_conformance!(paused, store(), [contract, links]);
+    zlock_suite::groups_conformance!(paused, store(), except[watches]);
 }
 // ANCHOR_END: suites
 

@@ -1,6 +1,6 @@
 //! Collects the cases: every `pub async fn` below `src/conformance`, `src/values`, `src/groups` and `src/recipes`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs, io};
@@ -94,48 +94,54 @@ fn unknown(what: &str) -> io::Error {
     io::Error::other(format!("a case that this script does not understand: {what}"))
 }
 
-/// Returns macros that make a module of tests of each group.
+/// Returns the macros that make a module of tests of each group.
 fn macros(contracts: &[(&str, &str, Groups)], recipes: &Groups) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     for (name, folder, groups) in contracts {
-        contract(&mut text, name, folder, groups)?;
-    }
-    for (list, lock) in [("mutual", "[$lock]"), ("thread", "[$lock]"), ("recipe", "[]")] {
-        begin(&mut text, &format!("{list}_cases"))?;
-        let parameter = if lock == "[]" { "" } else { ", $lock:ty" };
-        for ((of, file), cases) in recipes {
-            if of == list {
-                writeln!(text, "({file}, $time:ident, $store:expr{parameter}) => {{")?;
-                module(&mut text, file, &format!("recipes::{file}"), lock, cases)?;
-                text += "};\n";
+        let names: BTreeSet<_> = groups.keys().map(|(group, _)| group.as_str()).collect();
+        begin(&mut text, name, &names, "")?;
+        for group in names {
+            writeln!(text, "({group}, $time:ident, $store:expr) => {{ mod {group} {{ use super::*;")?;
+            for ((_, file), cases) in groups.iter().filter(|((of, _), _)| of == group) {
+                let path = if group == "contract" { file.clone() } else { format!("{file}::{group}") };
+                module(&mut text, file, &format!("{folder}::{path}"), "[]", cases)?;
             }
+            text += "} };\n";
+        }
+        text += "}\n";
+    }
+    for (list, lock) in [("mutual", ", $lock"), ("thread", ", $lock"), ("recipe", "")] {
+        let groups: Vec<_> = recipes.iter().filter(|((of, _), _)| of == list).collect();
+        let names = groups.iter().map(|((_, file), _)| file.as_str()).collect();
+        begin(&mut text, &format!("{list}_cases"), &names, lock)?;
+        for ((_, file), cases) in groups {
+            let (parameter, lock) = if lock.is_empty() { ("", "[]") } else { (", $lock:ty", "[$lock]") };
+            writeln!(text, "({file}, $time:ident, $store:expr{parameter}) => {{")?;
+            module(&mut text, file, &format!("recipes::{file}"), lock, cases)?;
+            text += "};\n";
         }
         text += "}\n";
     }
     Ok(text)
 }
 
-/// Writes the macro of the cases of a contract, which has a module for each method in each group.
-fn contract(text: &mut String, name: &str, folder: &str, groups: &Groups) -> std::fmt::Result {
-    begin(text, name)?;
-    let mut last = None;
-    for ((group, file), cases) in groups {
-        if last.is_some_and(|last| last != group) {
-            text.push_str("};\n");
-        }
-        if last != Some(group) {
-            writeln!(text, "({group}, $time:ident, $store:expr) => {{")?;
-        }
-        last = Some(group);
-        let path = if group == "contract" { file.clone() } else { format!("{file}::{group}") };
-        module(text, file, &format!("{folder}::{path}"), "[]", cases)?;
+/// Begins a macro that has an arm for each group, with the arms for all groups but some.
+fn begin(text: &mut String, name: &str, groups: &BTreeSet<&str>, lock: &str) -> std::fmt::Result {
+    writeln!(text, "/// The cases of each group.\n#[doc(hidden)]\n#[macro_export]\nmacro_rules! {name} {{")?;
+    let parameter = if lock.is_empty() { "" } else { ", $lock:ty" };
+    writeln!(text, "(except [$($except:ident),*], $time:ident, $store:expr{parameter}) => {{")?;
+    writeln!(text, "$($crate::{name}!(known $except);)*")?;
+    for group in groups {
+        writeln!(text, "$crate::{name}!({group} unless [$($except)*], $time, $store{lock});")?;
     }
-    text.push_str("};\n}\n");
-    Ok(())
-}
-
-fn begin(text: &mut String, name: &str) -> std::fmt::Result {
-    writeln!(text, "/// The cases of each group.\n#[doc(hidden)]\n#[macro_export]\nmacro_rules! {name} {{")
+    text.push_str("};\n");
+    for group in groups {
+        writeln!(text, "(known {group}) => {{}};")?;
+        writeln!(text, "({group} unless [{group} $($rest:ident)*], $($of:tt)*) => {{}};")?;
+    }
+    writeln!(text, "($group:ident unless [$other:ident $($rest:ident)*], $($of:tt)*) => {{")?;
+    writeln!(text, "$crate::{name}!($group unless [$($rest)*], $($of)*);")?;
+    writeln!(text, "}};\n($group:ident unless [], $($of:tt)*) => {{ $crate::{name}!($group, $($of)*); }};")
 }
 
 fn module(text: &mut String, name: &str, path: &str, lock: &str, cases: &[String]) -> std::fmt::Result {

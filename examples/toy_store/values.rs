@@ -61,7 +61,7 @@ impl Values for ToyBackend {
             return Err(budget.error(ErrorKind::InvalidPath).with_message("a value needs a parent"));
         };
         // A row of the session, next to the value: a transaction that was run already finds it, and does nothing.
-        let receipt = self.shared.receipts.take(&(), path);
+        let receipt = self.shared.receipts.take(&(), path).await;
         let receipt_name = format!("receipt {}", receipt.number);
         let (own, deletes) = (self.shared.sessions.own(), guard.and_then(|guard| guard.deletes.as_ref()));
         let _hidden = deletes.map(|node| own.hide(&node.id));

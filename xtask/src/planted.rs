@@ -69,10 +69,10 @@ pub(crate) fn check() -> Result {
     bugs(&["", "zk", "etcd", TESTS])?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
 }
 
-/// Returns how many bugs the simulation has to find, a run on a real cluster, and a test.
-pub(crate) fn counts() -> Result<[usize; 3]> {
-    let count = |folders: &[&str]| bugs(folders).map(|bugs| bugs.len());
-    Ok([count(&[""])?, count(&["zk", "etcd"])?, count(&[TESTS])?])
+/// Returns the names of the bugs that the simulation has to find, a run on a real cluster, and a test.
+pub(crate) fn names() -> Result<[Vec<String>; 3]> {
+    let names = |folders: &[&str]| bugs(folders).map(|bugs| bugs.into_iter().map(|bug| bug.name).collect());
+    Ok([names(&[""])?, names(&["zk", "etcd"])?, names(&[TESTS])?])
 }
 
 struct Bug {

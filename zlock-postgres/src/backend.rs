@@ -79,6 +79,12 @@ impl PostgresBackend {
         Some(SessionTerms::new(options.ttl, options.ttl / 3, options.life()))
     }
 
+    /// Returns the number of watches that are armed. Without one, the client polls nothing.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.shared.watches.len()
+    }
+
     pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
         Operation::new(&self.shared, name, path)
     }

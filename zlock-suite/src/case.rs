@@ -21,6 +21,25 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(200);
 /// One byte more than the data of a node or a value may have.
 pub(crate) const TOO_MUCH: usize = 1_000_001;
 
+/// Waits for what must not hang.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(LONG, future).await.unwrap_or_else(|_| panic!("not after {LONG:?}: {what}"))
+}
+
+/// Waits for something while no server answers, by a paused clock. Returns the time that it took by that clock, which does not
+/// depend on how busy the machine is.
+///
+/// # Panics
+/// Panics if the clock is paused already, or the runtime has several threads.
+pub async fn timed<T>(wait: impl Future<Output = T>) -> (T, Duration) {
+    tokio::time::pause();
+    let began = Instant::now();
+    let output = wait.await;
+    let took = began.elapsed();
+    tokio::time::resume();
+    (output, took)
+}
+
 /// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is an unavailable store: the case
 /// is skipped, and the caller must have reported that to the user.
 pub async fn run<S: Store>(store: Option<S>, paused: bool, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {

@@ -11,6 +11,8 @@ use zlock_core::{
     Result, SessionEvents, Target, Values, Watch,
 };
 
+use crate::case::soon;
+
 /// An operation of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
@@ -92,8 +94,12 @@ pub struct Gate(Arc<Turnstile>);
 
 impl Gate {
     /// Waits until the call has reached the gate.
+    ///
+    /// # Panics
+    /// Panics if the call does not reach the gate within 30 seconds.
     pub async fn reached(&self) {
-        self.0.reached.subscribe().wait_for(|reached| *reached).await.expect("the gate");
+        let mut reached = self.0.reached.subscribe();
+        soon("a call reaches the gate", reached.wait_for(|reached| *reached)).await.expect("the gate");
     }
 
     /// Lets the call continue.

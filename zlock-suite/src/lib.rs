@@ -23,7 +23,7 @@ mod test_lock;
 mod threads;
 pub mod values;
 
-pub use case::{Case, run};
+pub use case::{Case, run, timed};
 pub use cut::{Cut, Drop, sweep, sweep_together};
 pub use fault::{Call, Faults, Gate, Side};
 pub use inside::Inside;

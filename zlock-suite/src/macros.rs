@@ -1,75 +1,92 @@
 //! The macros that make tests of the cases. The lists of cases are collected by `build.rs`.
 
-/// Generates the tests of the contract: `conformance!(paused | real, store, [group, ..])`, each named
-/// `<group>::<method>::<case>`. `store` is a future of `Option<impl Store>`, created anew for each test. See the
-/// [crate's documentation](crate).
+/// Generates the tests of the contract: `conformance!(paused | real, store)`, each named `<group>::<method>::<case>`. `store`
+/// is a future of `Option<impl Store>`, created anew for each test. `conformance!(paused | real, store, except [group, ..])`
+/// leaves groups out, and with `[group, ..]` only these run. See the [crate's documentation](crate).
 #[macro_export]
 macro_rules! conformance {
+    ($time:ident, $store:expr) => {
+        $crate::conformance!($time, $store, except []);
+    };
+    ($time:ident, $store:expr, except [$($except:ident),* $(,)?]) => {
+        $crate::conformance_cases!(except [$($except),*], $time, $store);
+    };
     ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
-        $(
-            mod $group {
-                use super::*;
-                $crate::conformance_cases!($group, $time, $store);
-            }
-        )*
+        $($crate::conformance_cases!($group, $time, $store);)*
     };
 }
 
-/// Generates the tests of the contract [`Values`](zlock_core::Values), for a backend that has values:
-/// `values_conformance!(paused | real, store, [group, ..])`. The groups are `contract`, `watches` and `links`, as in
-/// [`conformance!`].
+/// Generates the tests of the contract [`Values`](zlock_core::Values), for a backend that has values. The groups are
+/// `contract`, `watches` and `links`, and chosen as in [`conformance!`].
 #[macro_export]
 macro_rules! values_conformance {
+    ($time:ident, $store:expr) => {
+        $crate::values_conformance!($time, $store, except []);
+    };
+    ($time:ident, $store:expr, except [$($except:ident),* $(,)?]) => {
+        $crate::values_conformance_cases!(except [$($except),*], $time, $store);
+    };
     ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
-        $(
-            mod $group {
-                use super::*;
-                $crate::values_conformance_cases!($group, $time, $store);
-            }
-        )*
+        $($crate::values_conformance_cases!($group, $time, $store);)*
     };
 }
 
-/// Generates the tests of the contract [`Groups`](zlock_core::Groups), for a backend that has groups:
-/// `groups_conformance!(paused | real, store, [group, ..])`. The groups are `contract`, `watches` and `links`, as in
-/// [`conformance!`].
+/// Generates the tests of the contract [`Groups`](zlock_core::Groups), for a backend that has groups. The groups of cases are
+/// `contract`, `watches` and `links`, and chosen as in [`conformance!`].
 #[macro_export]
 macro_rules! groups_conformance {
+    ($time:ident, $store:expr) => {
+        $crate::groups_conformance!($time, $store, except []);
+    };
+    ($time:ident, $store:expr, except [$($except:ident),* $(,)?]) => {
+        $crate::groups_conformance_cases!(except [$($except),*], $time, $store);
+    };
     ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
-        $(
-            mod $group {
-                use super::*;
-                $crate::groups_conformance_cases!($group, $time, $store);
-            }
-        )*
+        $($crate::groups_conformance_cases!($group, $time, $store);)*
     };
 }
 
-/// Generates the tests of the named groups for a lock that can act as a mutex ([`Mutual`](crate::Mutual)):
-/// `mutual_suite!(paused | real, store, Lock, [group, ..])`, each named `<group>::<case>`. See [`conformance!`].
+/// Generates the tests for a lock that can act as a mutex ([`Mutual`](crate::Mutual)): `mutual_suite!(paused | real, store,
+/// Lock)`, each named `<group>::<case>`. The groups are chosen as in [`conformance!`].
 #[macro_export]
 macro_rules! mutual_suite {
+    ($time:ident, $store:expr, $lock:ty) => {
+        $crate::mutual_suite!($time, $store, $lock, except []);
+    };
+    ($time:ident, $store:expr, $lock:ty, except [$($except:ident),* $(,)?]) => {
+        $crate::mutual_cases!(except [$($except),*], $time, $store, $lock);
+    };
     ($time:ident, $store:expr, $lock:ty, [$($group:ident),* $(,)?]) => {
         $($crate::mutual_cases!($group, $time, $store, $lock);)*
     };
 }
 
-/// Generates the tests of the groups that a lock can run through the blocking API: `thread_suite!(real, store, Lock)`.
-/// Cases for [`Tasks`](crate::Tasks) are left out. See [`Threads`](crate::Threads).
+/// Generates the tests that a lock can run through the blocking API: `thread_suite!(real, store, Lock)`. Cases for
+/// [`Tasks`](crate::Tasks) are left out, and so are the groups that cancel acquisitions, unless they are named as in
+/// [`conformance!`]. See [`Threads`](crate::Threads).
 #[macro_export]
 macro_rules! thread_suite {
     ($time:ident, $store:expr, $lock:ty) => {
-        $crate::thread_suite!($time, $store, $lock, [mutual, safety, strict, revocation, shutdown]);
+        $crate::thread_suite!($time, $store, $lock, except [alone, faults, links, outlast, sweep]);
     };
-    ($time:ident, $store:expr, $lock:ty, [$($group:ident),*]) => {
+    ($time:ident, $store:expr, $lock:ty, except [$($except:ident),* $(,)?]) => {
+        $crate::thread_cases!(except [$($except),*], $time, $store, $crate::Threads<$lock>);
+    };
+    ($time:ident, $store:expr, $lock:ty, [$($group:ident),* $(,)?]) => {
         $($crate::thread_cases!($group, $time, $store, $crate::Threads<$lock>);)*
     };
 }
 
-/// Generates the tests of the named groups that are about one recipe:
-/// `recipe_suite!(paused | real, store, [group, ..])`, each named `<group>::<case>`. See [`conformance!`].
+/// Generates the tests of the groups that are about one recipe: `recipe_suite!(paused | real, store)`, each named
+/// `<group>::<case>`. The groups are chosen as in [`conformance!`].
 #[macro_export]
 macro_rules! recipe_suite {
+    ($time:ident, $store:expr) => {
+        $crate::recipe_suite!($time, $store, except []);
+    };
+    ($time:ident, $store:expr, except [$($except:ident),* $(,)?]) => {
+        $crate::recipe_cases!(except [$($except),*], $time, $store);
+    };
     ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
         $($crate::recipe_cases!($group, $time, $store);)*
     };

@@ -61,7 +61,8 @@ impl kit::Failure for Failure {
 
     fn explain(self, error: Error) -> Error {
         match self {
-            Failure::Zk(source @ zk::Error::Unimplemented) => {
+            // An older server cannot parse a transaction with requests that it does not know.
+            Failure::Zk(source @ (zk::Error::Unimplemented | zk::Error::MarshallingError)) => {
                 error.with_message("ZooKeeper 3.5.3 or later is needed").with_cause(source)
             }
             Failure::Zk(source @ zk::Error::NoChildrenForEphemerals) => {
@@ -149,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_server_that_is_too_old_is_told_from_others() {
-        let error = Error::new(ErrorKind::Unexpected, "create").with_path("/app");
-        let failure = Failure::Zk(zk::Error::Unimplemented);
-        let text = kit::Failure::explain(failure, error).to_string();
-        let expected =
-            "create /app: unexpected answer: ZooKeeper 3.5.3 or later is needed: unimplemented operation";
-        assert_eq!(text, expected);
+        for source in [zk::Error::Unimplemented, zk::Error::MarshallingError] {
+            let error = Error::new(ErrorKind::Unexpected, "create").with_path("/app");
+            let expected =
+                format!("create /app: unexpected answer: ZooKeeper 3.5.3 or later is needed: {source}");
+            assert_eq!(kit::Failure::explain(Failure::Zk(source), error).to_string(), expected);
+        }
     }
 
     #[test]

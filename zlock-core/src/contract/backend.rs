@@ -321,14 +321,14 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - After `close` no job is run, and none is kept.
     fn background(&self) -> Background;
 
-    /// Ends the session and its nodes at the store, and wakes all callers with `Closed`. Waits a limited time for the
+    /// Ends the session and its nodes at the store, and wakes all callers with `Closed`. Waits up to two seconds for the
     /// store's response. Dropping the last handle has the same effect but waits for nothing.
     ///
     /// # Behavior
     /// - Every operation that is waiting or called later fails with `Closed`.
     /// - If the store can be reached, the session's nodes are deleted when this returns [`Close::Ended`].
-    /// - If the store cannot be reached or does not answer, this returns [`Close::Pending`], and the nodes are deleted
-    ///   when the session expires.
+    /// - If the store cannot be reached or does not answer within two seconds, this returns [`Close::Pending`], and the nodes are
+    ///   deleted when the session expires.
     /// - Calling it again is harmless. Once it has returned `Ended`, it always does.
     async fn close(&self) -> Result<Close>;
 }

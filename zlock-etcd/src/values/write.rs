@@ -75,18 +75,18 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
     type Output = WriteOutcome;
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<WriteOutcome> {
+        let live = operation.shared.live(lease)?;
+        if self.receipt.as_ref().is_none_or(|used| used.lease != lease) {
+            let taken = live.receipts.take(&(), operation.budget.path());
+            let (sessions, deadline) = (&operation.shared.sessions, operation.budget.deadline());
+            let receipt = sessions.run_until_ended(lease, deadline, taken).await?;
+            self.receipt = Some(Used { lease, receipt, is_unknown: false });
+        }
         settled(operation, lease).await?;
         if !self.attempts.begin(lease, self.expected, operation.budget.ambiguous) {
             return Err(Failure::PastWrite);
         }
-        let live = operation.shared.live(lease)?;
-        let mut used = match self.receipt.take().filter(|used| used.lease == lease) {
-            Some(used) => used,
-            None => {
-                let receipt = live.receipts.take(&(), operation.budget.path());
-                Used { lease, receipt, is_unknown: false }
-            }
-        };
+        let Some(mut used) = self.receipt.take() else { return Ok(Continue(())) };
         let request = self.request(operation, &used);
         let was_unknown = std::mem::replace(&mut used.is_unknown, true);
         let changes_queue = self.deleted().is_some();

@@ -38,7 +38,7 @@ impl Values for MemBackend {
         let mut operation = self.operation("write_value", path);
         operation.budget.check_size(data)?;
         // Requests arrive in the order in which they are sent. So one that is given up cannot arrive after the next one.
-        let receipt = self.shared.receipts.take(&(), path);
+        let receipt = self.shared.receipts.take(&(), path).await;
         let mut attempts = WriteAttempts::default();
         let deletes = guard.and_then(|guard| guard.deletes.as_ref());
         let _hidden = deletes.map(|node| self.shared.sessions.own().hide(&node.id));

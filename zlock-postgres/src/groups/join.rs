@@ -15,7 +15,6 @@ use crate::operations::create::own;
 use crate::operations::operation::{Attempted, Operation};
 use crate::session::death::suspect;
 use crate::session::shared::{Shared, session_id};
-use crate::values::read::settled;
 use crate::values::receipt::WriteReceipt;
 
 pub(super) struct Join<'a> {
@@ -34,9 +33,8 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
     type Output = Joined;
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Joined> {
-        settled(operation, session).await?;
         let shared = operation.shared;
-        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session)?);
+        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
         // At rest, the session is renewed with the join. That proves until when it lives.
         let renews = shared.sessions.session().deadline.is_none();
         let (path, ttl, is_sync) = (operation.path.clone(), shared.options.ttl_millis(), shared.is_sync());

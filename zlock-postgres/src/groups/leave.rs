@@ -11,7 +11,6 @@ use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
 use crate::session::shared::{Shared, session_id};
-use crate::values::read::settled;
 use crate::values::receipt::WriteReceipt;
 
 pub(super) struct Leave {
@@ -28,9 +27,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Leave {
     type Output = ();
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
-        // No abandoned join can take effect after that.
-        settled(operation, session).await?;
-        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session)?);
+        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
         let path = operation.path.clone();
         let (group, name) = parts(&path);
         let params: Params<'_> = &[&id, &group, &name, &slot, &write];

@@ -58,7 +58,7 @@ pub(super) fn version(created: i64, number: i64) -> Version {
 }
 
 /// Waits until no abandoned write of the value can take effect.
-pub(crate) async fn settled(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
+pub(super) async fn settled(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
     let (live, budget) = (operation.shared.live(session)?, &operation.budget);
     let settled = live.receipts.settled(budget.path());
     Ok(operation.shared.sessions.run_until_ended(session, budget.deadline(), settled).await?)

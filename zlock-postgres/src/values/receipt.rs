@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use zlock_core::kit::{Failure as _, Receipt, SessionKey};
 
+use super::read::settled;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
@@ -45,20 +46,24 @@ impl WriteReceipt {
         WriteReceipt { shared, used: None, was_unknown: false }
     }
 
-    /// Returns the slot and the write to send with a request that is sent now.
-    pub(crate) fn send(
+    /// Waits for a receipt, and until no abandoned write of the value can take effect. Returns the slot and the write to send
+    /// with a request that is sent now.
+    pub(crate) async fn send(
         &mut self,
         operation: &Operation<'_>,
         session: SessionKey,
     ) -> Result<(i32, i64), Failure> {
-        let live = operation.shared.live(session)?;
-        let used = self.used.take().filter(|used| used.session == session);
-        let used = self.used.insert(used.unwrap_or_else(|| Used {
-            session,
-            receipt: live.receipts.take(&(), operation.budget.path()),
-            path: operation.path.clone(),
-            is_unknown: false,
-        }));
+        let used = match &mut self.used {
+            Some(used) if used.session == session => used,
+            used => {
+                let (live, path) = (operation.shared.live(session)?, operation.path.clone());
+                let taken = live.receipts.take(&(), operation.budget.path());
+                let (sessions, deadline) = (&operation.shared.sessions, operation.budget.deadline());
+                let receipt = sessions.run_until_ended(session, deadline, taken).await?;
+                used.insert(Used { session, receipt, path, is_unknown: false })
+            }
+        };
+        settled(operation, session).await?;
         self.was_unknown = std::mem::replace(&mut used.is_unknown, true);
         Ok(used.numbers())
     }

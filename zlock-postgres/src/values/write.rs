@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use zlock_core::kit::{Attempt, SessionKey, WriteAttempts};
 use zlock_core::{GuardNode, Node, Result, Value, Version, WriteOutcome};
 
-use super::read::{settled, version};
+use super::read::version;
 use super::receipt::WriteReceipt;
 use crate::connection::link::Params;
 use crate::connection::statement;
@@ -49,7 +49,6 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         operation: &mut Operation<'o>,
         session: SessionKey,
     ) -> Attempted<WriteOutcome> {
-        settled(operation, session).await?;
         if !self.attempts.begin(session, self.expected, operation.budget.ambiguous) {
             return Err(Failure::PastWrite);
         }
@@ -67,7 +66,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
             Some(node) if live.creates.get(&node.id).is_none() => 1,
             Some(_) => 2,
         };
-        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session)?);
+        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
         let (path, is_sync) = (operation.path.clone(), operation.shared.is_sync());
         let params: Params<'_> = &[
             &id,

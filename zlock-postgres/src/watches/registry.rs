@@ -123,6 +123,11 @@ impl Watches {
         }
     }
 
+    /// Returns the number of watches.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().watches.values().map(BTreeMap::len).sum()
+    }
+
     /// Returns `true` if nothing is watched.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().watches.is_empty()

@@ -1,11 +1,11 @@
 //! `close`, and dropping the last handle.
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use zlock_core::{
     Close, CloseReason, ErrorKind, Existence, Label, LockPath, Node, Result, SessionState, Target,
 };
 
-use crate::case::MOMENT;
+use crate::case::{MOMENT, timed};
 use crate::{Case, Connection};
 
 fn is_closed<T: std::fmt::Debug>(result: Result<T>) {
@@ -53,7 +53,7 @@ pub async fn dropping_does_it_too(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     case.create(&a, &path, Label::Lock).await;
     let node = case.create(&b, &path, Label::Lock).await.node;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let mut events = a.session_events();
     drop(a);
     assert!(matches!(events.changed().await.state, SessionState::Closed(_)));
@@ -106,8 +106,8 @@ pub mod links {
         }
     }
 
-    /// If the store cannot be reached or does not answer, this returns [`Close::Pending`], and the nodes are deleted when
-    /// the session expires.
+    /// If the store cannot be reached or does not answer within two seconds, this returns [`Close::Pending`], and the nodes are
+    /// deleted when the session expires.
     pub async fn nodes_of_an_unreachable_client_expire(case: &Case<'_>) {
         let (a, path) = (case.connect().await, case.path("lock"));
         case.create(&a, &path, Label::Lock).await;
@@ -116,8 +116,8 @@ pub mod links {
         case.until_has(&path, &[]).await;
     }
 
-    /// If the store cannot be reached or does not answer, this returns [`Close::Pending`], and the nodes are deleted when
-    /// the session expires.
+    /// If the store cannot be reached or does not answer within two seconds, this returns [`Close::Pending`], and the nodes are
+    /// deleted when the session expires.
     pub async fn silence_is_no_confirmation(case: &Case<'_>) {
         for requests_arrive in [false, true] {
             let (a, path) = (case.connect().await, case.path("lock"));
@@ -127,7 +127,13 @@ pub mod links {
             } else {
                 case.links().freeze(&a).await;
             }
-            assert_eq!(a.close().await.unwrap(), Close::Pending);
+            let began = Instant::now();
+            let (closed, took) = match case.paused {
+                true => (a.close().await, began.elapsed()),
+                false => timed(a.close()).await,
+            };
+            assert_eq!(closed.unwrap(), Close::Pending);
+            assert!((2000..2020).contains(&took.as_millis()), "{took:?}");
             case.until_has(&path, &[]).await;
             case.links().heal(&a).await;
         }

@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, SessionState};
 use zlock_recipes::Release;
 
-use crate::case::LONG;
+use crate::case::{LONG, soon};
 use crate::{Call, Case, Log, Mutual, Process, Side, TestGuard, TestLock};
 
 const FOREVER: usize = usize::MAX;
@@ -19,9 +19,9 @@ pub async fn t1_answer_lost_for_good<M: Mutual>(case: &Case<'_>) {
     for one_try in [false, true] {
         a.faults.fail(Call::Create, Side::After, 1, ErrorKind::Unavailable);
         let error = if one_try {
-            lock.try_acquire().await.map(|_| ()).unwrap_err()
+            soon("the error", lock.try_acquire()).await.map(|_| ()).unwrap_err()
         } else {
-            lock.acquire().await.map(|_| ()).unwrap_err()
+            soon("the error", lock.acquire()).await.map(|_| ()).unwrap_err()
         };
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.is_ambiguous());
@@ -42,16 +42,16 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
             let gate = a.faults.hold(call, side);
             if call == Call::Children {
                 let attempt = case.waiting::<M>(&a, lock).await;
-                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
                 gate.reached().await;
                 attempt.abort();
             } else {
                 let attempt = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
                 gate.reached().await;
                 attempt.abort();
-                assert!(attempt.await.unwrap_err().is_cancelled());
+                assert!(soon("the attempt ends", attempt).await.unwrap_err().is_cancelled());
                 case.until_queued(&path, 1).await;
-                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
             }
             served::<M>(case, &b).await;
         }
@@ -68,12 +68,15 @@ pub async fn t3_a_refused_listing_ends_the_wait<M: Mutual>(case: &Case<'_>) {
         let lock = case.lock::<M>(&b, "lock");
         if call == Call::Children {
             let waiter = case.waiting::<M>(&b, lock).await;
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
-            assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::NotAuthorized);
+            assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
+            assert_eq!(
+                soon("the wait ends", waiter).await.unwrap().unwrap_err().kind(),
+                ErrorKind::NotAuthorized
+            );
         } else {
-            assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
+            assert_eq!(soon("the error", lock.acquire()).await.unwrap_err().kind(), ErrorKind::NotAuthorized);
             case.until_queued(&path, 1).await;
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
         }
         assert_eq!(b.faults.count(call), 1, "no retry by the engine");
         b.faults.mend();
@@ -104,10 +107,10 @@ pub async fn t3_an_unanswered_listing_is_repeated<M: Mutual>(case: &Case<'_>) {
                 waiter
             };
             case.until_queued(&path, 2).await;
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
-            let guard = timeout(LONG, waiter).await.expect("it is served").unwrap().unwrap();
+            assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
+            let guard = soon("it is served", waiter).await.unwrap().unwrap();
             assert_eq!(log.with("a request failed").len(), FAILURES);
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
             served::<M>(case, &a).await;
         }
     }
@@ -117,24 +120,24 @@ pub async fn t3_an_unanswered_listing_is_repeated<M: Mutual>(case: &Case<'_>) {
 pub async fn t8_the_first_error_counts<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
-    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
     let log = Log::of_this_thread();
     b.faults.fail(M::WAIT, Side::Before, 1, ErrorKind::NotAuthorized);
     b.faults.fail(Call::Delete, Side::Before, 3, ErrorKind::Unexpected);
-    let error = case.lock::<M>(&b, "lock").acquire().await.unwrap_err();
+    let error = soon("the error", case.lock::<M>(&b, "lock").acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotAuthorized);
     case.until_queued(&path, 1).await;
     assert_eq!(log.with("could not be removed").len(), 3);
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
     served::<M>(case, &b).await;
 }
 
 /// T8: a refused release is an error, and the node is still removed in the background.
 pub async fn t8_refused_release<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
     a.faults.fail(Call::Delete, Side::Before, 1, ErrorKind::NotAuthorized);
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
+    assert_eq!(soon("the release", guard.release()).await.unwrap_err().kind(), ErrorKind::NotAuthorized);
     served::<M>(case, &b).await;
 }
 
@@ -142,7 +145,7 @@ pub async fn t8_refused_release<M: Mutual>(case: &Case<'_>) {
 /// time of up to five seconds between two of them, so about seventeen in half a minute.
 pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
     a.faults.fail(Call::Delete, Side::Before, FOREVER, ErrorKind::Unavailable);
     drop(guard);
     let time = Duration::from_secs(if case.paused { 30 } else { 5 });
@@ -158,7 +161,7 @@ pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
 pub async fn t9_not_found_ends_the_background<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
-    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
     let gate = a.faults.hold(Call::Delete, Side::Before);
     drop(guard);
     gate.reached().await;
@@ -177,44 +180,45 @@ pub async fn t9_not_found_ends_the_background<M: Mutual>(case: &Case<'_>) {
 pub async fn t28_a_slow_call_delays_nobody_else<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     // The background is stuck on one node.
-    let slow = case.lock::<M>(&a, "slow").acquire().await.unwrap();
+    let slow = case.lock::<M>(&a, "slow").acquire_timeout(LONG).await.unwrap();
     let stuck = a.faults.hold(Call::Delete, Side::Before);
     drop(slow);
     stuck.reached().await;
     for _ in 0..3 {
-        drop(case.lock::<M>(&a, "lock").acquire().await.unwrap());
+        drop(case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap());
         served::<M>(case, &b).await;
     }
     // A waiter is stuck on one lock.
     let (held, other) = (case.lock::<M>(&b, "held"), case.lock::<M>(&a, "held"));
-    let guard = held.acquire().await.unwrap();
+    let guard = held.acquire_timeout(LONG).await.unwrap();
     let gate = a.faults.hold(M::WAIT, Side::After);
     let waiter = tokio::spawn(async move { other.acquire().await.unwrap() });
     gate.reached().await;
-    let first = case.lock::<M>(&b, "lock").acquire().await.unwrap();
+    let first = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
     let second = case.lock::<M>(&a, "lock");
     let second = tokio::spawn(async move { second.acquire().await.unwrap() });
     case.until_queued(&case.path("lock"), 2).await;
-    assert_eq!(first.release().await.unwrap(), Release::Released);
-    assert_eq!(second.await.unwrap().release().await.unwrap(), Release::Released);
+    assert_eq!(soon("the release", first.release()).await.unwrap(), Release::Released);
+    assert_eq!(soon("the lock beside it", second).await.unwrap().release().await.unwrap(), Release::Released);
     gate.open();
     stuck.open();
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
-    assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
+    assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
+    assert_eq!(soon("it is served", waiter).await.unwrap().release().await.unwrap(), Release::Released);
 }
 
 /// T28: a listener that is never polled delays no other client, and still gets every loss when it is polled.
 pub async fn t28_a_slow_listener_delays_nobody<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let mut listener = a.client.session_events().listen();
-    assert_eq!(listener.next().await.unwrap().epoch, 1);
-    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    assert_eq!(soon("the first session", listener.next()).await.unwrap().epoch, 1);
+    let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
     case.store.expire(&a.connection).await;
-    guard.lost().await;
+    soon("the loss", guard.lost()).await;
     case.until_session(&a, 2, SessionState::Connected).await;
     served::<M>(case, &b).await;
     served::<M>(case, &a).await;
-    let told = [listener.next().await.unwrap(), listener.next().await.unwrap()];
+    let mut told = async || soon("what it has missed", listener.next()).await.unwrap();
+    let told = [told().await, told().await];
     assert_eq!(told.map(|s| (s.epoch, s.state)), [(1, SessionState::Lost), (2, SessionState::Connected)]);
     drop(guard);
 }
@@ -224,13 +228,13 @@ pub async fn t43_the_engine_repeats_nothing<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let lock = case.lock::<M>(&a, "lock");
     a.faults.fail(Call::Create, Side::Before, FOREVER, ErrorKind::Unavailable);
-    assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(soon("the error", lock.acquire()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!((a.faults.count(Call::Create), a.faults.total()), (1, 1), "nothing to clean up either");
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!((a.faults.count(Call::Create), a.faults.total()), (2, 2));
     a.faults.mend();
     a.faults.fail(Call::Children, Side::Before, FOREVER, ErrorKind::Unavailable);
-    assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(soon("the error", lock.try_acquire()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!((a.faults.count(Call::Children), a.faults.total()), (1, 3));
     a.faults.mend();
     served::<M>(case, &a).await;
@@ -244,7 +248,7 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
             let name = format!("{call:?}-{kind:?}");
             let [a, b] = case.processes().await;
             let path = case.path(&name);
-            let guard = case.lock::<M>(&a, &name).acquire().await.unwrap();
+            let guard = case.lock::<M>(&a, &name).acquire_timeout(LONG).await.unwrap();
             let first = case.store.names(&path).await;
             let gate = b.faults.hold(call, Side::Before);
             let lock = case.lock::<M>(&b, &name);
@@ -256,15 +260,17 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
             case.until_queued(&path, 2).await;
             let mine = case.store.names(&path).await.into_iter().find(|n| !first.contains(n)).unwrap();
             if call == Call::Children {
-                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
+                gate.reached().await;
             } else {
+                // A create may be visible before its listing is made, which must show the guard's node.
+                gate.reached().await;
                 drop(guard);
             }
-            gate.reached().await;
             match kind {
                 ErrorKind::SessionLost => case.store.expire(&b.connection).await,
                 ErrorKind::Closed => {
-                    b.client.close().await.unwrap();
+                    soon("the close", b.client.close()).await.unwrap();
                 }
                 _ => case.store.remove(&path, &mine).await,
             }
@@ -279,6 +285,6 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
 async fn served<M: Mutual>(case: &Case<'_>, process: &Process) {
     let lock = case.lock::<M>(process, "lock");
     let guard = lock.acquire_timeout(LONG).await.expect("the next one is served");
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
     case.until_free(&case.path("lock")).await;
 }

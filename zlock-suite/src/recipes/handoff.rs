@@ -145,6 +145,7 @@ pub async fn a_timeout_removes_one_waiter(case: &Case<'_>) {
     let other = at(&b, &path).acquire().await.unwrap();
     let waiting = local(&lock).await;
     case.until_queued(&path, 2).await;
+    case.until_waiting(&a, 1).await;
     let busy = lock.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::Busy);
     assert_eq!(lock.acquire_timeout(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Busy);

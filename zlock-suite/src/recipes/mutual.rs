@@ -171,8 +171,9 @@ pub async fn t55_cancelled_waiter_is_cleaned_up_at_once<M: Tasks>(case: &Case<'_
     let began = Instant::now();
     waiter.abort();
     case.until_queued(&path, 1).await;
+    // A running clock also shows how busy the machine is.
     let (took, heartbeat) = (began.elapsed(), case.store.session_timeout() / 10);
-    assert!(took < heartbeat, "{took:?}");
+    assert!(!case.paused || took < heartbeat, "{took:?}");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 

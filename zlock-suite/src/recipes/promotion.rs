@@ -218,6 +218,7 @@ pub async fn cost(case: &Case<'_>) {
     let second = waiter(case, &c, &path, 3).await;
     again.reached().await;
     again.open();
+    case.until_waiting(&c, 1).await;
     release(both).await;
     assert_eq!(counts(&a), [1, 0, 1, 0, 0, 1]);
     let (first, second) = (finished(first).await, finished(second).await);

@@ -221,25 +221,45 @@ pub async fn t42_writer_reader_writer(case: &Case<'_>) {
     release(finished(second).await.into()).await;
 }
 
-/// First come, first served, also between the kinds: R1, W1 and R2 wait behind W0, and are granted in that order.
+/// First come, first served, also between the kinds: R1, W1 and R2 wait behind W0, and are granted in that order. Each token is
+/// larger than all before.
 pub async fn order_between_kinds(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let w0 = lock(case, &a).write().acquire().await.unwrap();
-    let mut token = w0.fencing_token();
+    let first = w0.fencing_token();
     let r1 = reader(case, &b, 2).await;
     let w1 = writer(case, &c, 3).await;
     let r2 = reader(case, &a, 4).await;
     release(w0.into()).await;
-    for (reader, writer) in [(r1, Some(w1)), (r2, None)] {
-        let guard = finished(reader).await;
-        assert!(guard.fencing_token() > token);
-        let Some(writer) = writer else { return release(guard).await };
-        assert!(!writer.is_finished());
-        release(guard).await;
-        let guard = finished(writer).await;
-        token = guard.fencing_token();
-        release(guard.into()).await;
+    let r1 = finished(r1).await;
+    assert!(!w1.is_finished());
+    let mut tokens = vec![first, r1.fencing_token()];
+    release(r1).await;
+    let w1 = finished(w1).await;
+    tokens.push(w1.fencing_token());
+    release(w1.into()).await;
+    let r2 = finished(r2).await;
+    tokens.push(r2.fencing_token());
+    release(r2).await;
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+/// A writer's token is larger than that of each reader in front of it, in whichever order these have left.
+pub async fn a_writer_has_a_larger_token_than_all_readers_before(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let mut readers = Vec::new();
+    for process in [&a, &b, &a] {
+        readers.push(lock(case, process).read().acquire().await.unwrap());
     }
+    let largest = readers.iter().map(|reader| reader.fencing_token()).max().unwrap();
+    let write = writer(case, &c, 4).await;
+    for reader in readers {
+        assert!(!write.is_finished());
+        release(reader).await;
+    }
+    let write = finished(write).await;
+    assert!(write.fencing_token() > largest, "{:?} after {largest:?}", write.fencing_token());
+    release(write.into()).await;
 }
 
 /// Readers behind a writer are granted together when it releases, and also when it gives up while readers hold.

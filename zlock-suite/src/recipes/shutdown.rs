@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 use zlock_core::{Close, ErrorKind, Result, SessionState};
 use zlock_recipes::Release;
 
-use crate::case::LONG;
+use crate::case::{LONG, soon};
 use crate::{Call, Case, Mutual, TestGuard, TestLock};
 
 /// Short beside a session timeout.
@@ -15,11 +15,6 @@ const MOMENT: Duration = Duration::from_millis(200);
 
 /// Longer than any wait of a case, so that what ends only with the grace period is noticed.
 const GRACE: Duration = Duration::from_secs(2 * LONG.as_secs());
-
-/// Waits for what must not hang.
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(LONG, future).await.unwrap_or_else(|_| panic!("not after {LONG:?}: {what}"))
-}
 
 /// Asserts that an acquisition ends because the client is shutting down.
 async fn refused<T>(acquisition: impl Future<Output = Result<T>>) {

@@ -1,7 +1,7 @@
 //! A real PostgreSQL as a store under test.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,6 +27,8 @@ pub struct PostgresStore {
     observer: Client,
     /// One proxy for each connection; their order gives the keys.
     links: Mutex<Vec<Arc<FaultProxy>>>,
+    /// The backends that are not dropped.
+    backends: Mutex<Vec<Weak<PostgresBackend>>>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -45,7 +47,8 @@ impl PostgresStore {
         // The observer needs the schema, and a backend creates it.
         drop(super::backend(&server).await);
         let observer = super::observer(&server).await;
-        Some(PostgresStore { server, ttl: TTL, operation: None, observer, links: Mutex::default() })
+        let (links, backends) = Default::default();
+        Some(PostgresStore { server, ttl: TTL, operation: None, observer, links, backends })
     }
 
     /// Like [`shared`](Self::shared), with operations that take at most a second, and longer sessions.
@@ -68,7 +71,9 @@ impl PostgresStore {
     fn connection(&self, backend: PostgresBackend, proxy: FaultProxy) -> Connection {
         let mut links = self.links.lock().unwrap();
         links.push(Arc::new(proxy));
-        Connection { backend: Arc::new(backend), key: links.len() - 1 }
+        let backend = Arc::new(backend);
+        self.backends.lock().unwrap().push(Arc::downgrade(&backend));
+        Connection { backend, key: links.len() - 1 }
     }
 
     fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
@@ -122,6 +127,12 @@ impl Store for PostgresStore {
     async fn expire(&self, connection: &Connection) {
         super::end_session(&self.observer, connection.session_events().current().id).await;
         self.link(connection).cut(Cut::Fin);
+    }
+
+    /// The watches are those of the clients, which poll the server.
+    async fn watches(&self, _: &LockPath) -> Option<usize> {
+        let backends = self.backends.lock().unwrap();
+        Some(backends.iter().filter_map(Weak::upgrade).map(|backend| backend.watches()).sum())
     }
 
     /// A client that deletes a node sees those behind it, and notifies their clients.

@@ -13,16 +13,16 @@ async fn wrapping_store() -> Option<MemStore> {
     Some(store)
 }
 
-zlock_suite::conformance!(paused, store(), [contract, numbers, watches, links]);
+zlock_suite::conformance!(paused, store());
 
 mod values {
     use super::*;
-    zlock_suite::values_conformance!(paused, store(), [contract, watches, links]);
+    zlock_suite::values_conformance!(paused, store());
 }
 
 mod groups {
     use super::*;
-    zlock_suite::groups_conformance!(paused, store(), [contract, watches, links]);
+    zlock_suite::groups_conformance!(paused, store());
 }
 
 mod wrapping {

@@ -1,6 +1,7 @@
 //! Connecting: servers that are unreachable, late, or found by DNS, and many clients at once.
 
 mod crowd;
+mod files;
 mod unreachable;
 mod zk {
     mod crowd;

@@ -20,108 +20,47 @@ async fn occupied() -> Option<Occupied<MemStore>> {
 
 mod mutex {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        InterProcessMutex,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
-    );
+    zlock_suite::mutual_suite!(paused, store(), InterProcessMutex, except[outlast]);
     zlock_suite::mutual_suite!(paused, impatient(), InterProcessMutex, [outlast]);
 }
 
 mod write_lock {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        WriteLock,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
-    );
+    zlock_suite::mutual_suite!(paused, store(), WriteLock, except[outlast]);
     zlock_suite::mutual_suite!(paused, impatient(), WriteLock, [outlast]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        OnePermit<1>,
-        [mutual, alone, safety, strict, faults, links, sweep, revocation, shutdown]
-    );
+    zlock_suite::mutual_suite!(paused, store(), OnePermit<1>, except [outlast, reentry]);
     zlock_suite::mutual_suite!(paused, impatient(), OnePermit<1>, [outlast]);
 }
 
 mod multi_lock_of_two {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        Pair,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
-    );
+    zlock_suite::mutual_suite!(paused, store(), Pair, except[outlast]);
     zlock_suite::mutual_suite!(paused, impatient(), Pair, [outlast]);
 }
 
 mod handed_on {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        HandedOn,
-        [mutual, alone, reentry, safety, faults, links, sweep, revocation, shutdown]
-    );
+    zlock_suite::mutual_suite!(paused, store(), HandedOn, except [outlast, strict]);
     zlock_suite::mutual_suite!(paused, impatient(), HandedOn, [outlast]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        occupied(),
-        OnePermit<5>,
-        [mutual, safety, strict, faults, links, sweep]
-    );
+    zlock_suite::mutual_suite!(paused, occupied(), OnePermit<5>, except [alone, outlast, reentry, revocation, shutdown]);
 }
 
 mod candidate {
     use super::*;
-    zlock_suite::mutual_suite!(
-        paused,
-        store(),
-        Election,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, shutdown]
-    );
+    zlock_suite::mutual_suite!(paused, store(), Election, except [outlast, revocation]);
     zlock_suite::mutual_suite!(paused, impatient(), Election, [outlast]);
 }
 
-zlock_suite::recipe_suite!(
-    paused,
-    store(),
-    [
-        template,
-        kinds,
-        guard,
-        participants,
-        revocation,
-        multi,
-        cost,
-        input,
-        names,
-        read_write,
-        downgrade,
-        semaphore,
-        promotion,
-        succession,
-        handoff,
-        handed_over,
-        values,
-        barriers,
-        shared_max,
-        slots,
-        election,
-        members
-    ]
-);
+// The jobs have a program of their own.
+zlock_suite::recipe_suite!(paused, store(), except[jobs]);
 
 /// Through the blocking API, in real time: the waiting is done by threads, and a paused clock does not wait for them.
 mod through_threads {

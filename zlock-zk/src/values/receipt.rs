@@ -15,8 +15,8 @@ use crate::operations::operation::{Leaves, Operation};
 use crate::session::witness::Witness;
 use crate::session::{Freshness, Live, Shared, catch_up};
 
-/// The number of receipts that are kept while no write uses them. Each saves the next write of its value two requests.
-const KEPT: usize = 64;
+/// The number of receipts that a session keeps. Each saves the next write of its value two requests.
+const KEPT: usize = 1024;
 
 /// The child of a value that was written over a node that may have been a container.
 const KEEP: &str = "_r_keep";
@@ -34,13 +34,15 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Takes a receipt, and removes one that has not been used for long if there are too many.
+    /// Takes a receipt, and removes some that have not been used for long if there are too many.
     pub(super) async fn take(operation: &mut Operation<'_>, session: SessionKey) -> Result<Self, Failure> {
         let shared = operation.shared;
         let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
         let (receipts, value) = (live.receipts.clone(), operation.server_path());
         drop(live);
-        if let Some(surplus) = receipts.take_surplus(KEPT, operation.budget.path()) {
+        let taken = receipts.take(&value, operation.budget.path());
+        let receipt = shared.sessions.run_until_ended(session, operation.budget.deadline(), taken).await?;
+        while let Some(surplus) = receipts.take_surplus(KEPT, operation.budget.path()) {
             let path = path(surplus.key(), session.id, surplus.number);
             let delete = move |live: Arc<Live>| async move { live.client.delete(&path, None).await };
             match operation.send(session, Leaves::Nothing, delete).await {
@@ -48,7 +50,6 @@ impl Used {
                 Err(failure) => return Err(failure),
             }
         }
-        let receipt = receipts.take(&value, operation.budget.path());
         Ok(Used { session, receipt, is_unknown: false })
     }
 

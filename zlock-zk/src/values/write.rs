@@ -58,15 +58,15 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         operation: &mut Operation<'o>,
         session: SessionKey,
     ) -> Attempted<WriteOutcome> {
+        let used = match &mut self.used {
+            Some(used) if used.session == session => used,
+            used => used.insert(Used::take(operation, session).await?),
+        };
         settled(operation, session).await?;
         if !self.attempts.begin(session, self.wanted.expected, operation.budget.ambiguous) {
             return Err(Failure::PastWrite);
         }
-        let used = match self.used.take().filter(|used| used.session == session) {
-            Some(used) => used,
-            None => Used::take(operation, session).await?,
-        };
-        let outcome = attempt(operation, &self.wanted, self.used.insert(used)).await?;
+        let outcome = attempt(operation, &self.wanted, used).await?;
         operation.budget.ambiguous = self.attempts.is_past_unknown();
         let Some(outcome) = outcome else { return Ok(Continue(())) };
         self.used = None;

@@ -1,7 +1,5 @@
 //! Clients that are created before their store is available.
 
-use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +8,8 @@ use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
 use zlock_testkit::etcd::options;
 use zlock_testkit::{Etcd, have_etcd, limit};
+
+use crate::files;
 
 #[tokio::test]
 async fn a_client_is_used_before_its_server_starts() {
@@ -61,46 +61,22 @@ async fn what_no_wait_mends_is_reported_by_calls() {
     .await;
 }
 
-/// Returns the number of file reads that are in progress in this process.
-fn reads() -> usize {
-    let names = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
-    names.filter(|name| fs::read_to_string(name).is_ok_and(|name| name == "zlock-files\n")).count()
-}
-
-/// A pipe without a writer behaves like a file on a disk that hangs.
 #[tokio::test]
 async fn files_are_read_off_the_runtime_and_one_at_a_time() {
     limit(async {
         if !have_etcd() {
             return;
         }
-        let (server, folder, second) =
-            (Etcd::start().await, tempfile::tempdir().unwrap(), Duration::from_secs(1));
-        let (file, pipe) = (folder.path().join("password"), folder.path().join("pipe"));
+        let (server, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+        let file = folder.path().join("password");
         let secret = options(&server.connect_string()).with_user("orders", &*file);
-        let error = EtcdBackend::connect(secret.clone()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert!(error.to_string().contains("password: No such file"), "{error}");
-        // A lazy client waits for its files, too.
         let client = Client::new(EtcdBackend::connect_lazy(secret.clone()).unwrap());
+        let connect = async || {
+            let options = secret.clone().with_connect_timeout(Duration::from_secs(1));
+            EtcdBackend::connect(options).await.unwrap_err()
+        };
         let mutex = client.mutex("/files").unwrap();
-        let error = mutex.acquire_timeout(second).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
-        assert!(error.to_string().contains("password: No such file"), "{error}");
-
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        fs::hard_link(&pipe, &file).unwrap();
-        for _ in 0..3 {
-            let hangs = EtcdBackend::connect(secret.clone().with_connect_timeout(second)).await.unwrap_err();
-            assert_eq!(hangs.kind(), ErrorKind::Unavailable, "{hangs}");
-            assert!(hangs.to_string().contains("cannot be read in time"), "{hangs}");
-        }
-        assert_eq!(reads(), 1);
-        fs::write(folder.path().join("new"), "secret\n").unwrap();
-        fs::rename(folder.path().join("new"), &file).unwrap();
-        fs::write(&pipe, "old\n").unwrap();
-        let guard = mutex.acquire_timeout(Duration::from_secs(30)).await.unwrap();
-        guard.release().await.unwrap();
+        files::are_read_off_the_runtime_and_one_at_a_time(&file, connect, mutex).await;
     })
     .await;
 }

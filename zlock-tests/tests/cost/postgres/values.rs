@@ -1,6 +1,8 @@
-//! The cost of counters, by the server's own counters.
+//! The cost of values, by the server's own counters.
 
+use futures_util::future::join_all;
 use zlock_recipes::{Client, Counter};
+use zlock_testkit::postgres::observer;
 use zlock_testkit::{PostgresServer, have_postgres, limit};
 
 use super::requests::{calls, counts, quiet, sent, start};
@@ -35,6 +37,26 @@ async fn an_addition_is_one_statement_and_one_more_for_each_conflict() {
         let after = sent(&server).await;
         assert_eq!(calls(&before, &after), counts(&[("v1_write_value", 199)]), "contended");
         assert_eq!(one.get().await.unwrap(), 201);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_burst_of_first_writes_leaves_few_receipts() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let client = Client::new(quiet(&server).await);
+        let write = async |n: u32| {
+            client.shared_value(format!("/burst/{n}")).unwrap().compare_and_set(None, b"x").await.unwrap()
+        };
+        join_all((0..500).map(write)).await;
+        let rows =
+            observer(&server).await.query_one("SELECT count(*) FROM zlock.receipt", &[]).await.unwrap();
+        let left: i64 = rows.get(0);
+        assert!((1..=64).contains(&left), "{left} receipts");
     })
     .await;
 }

@@ -54,3 +54,36 @@ async fn a_machine_that_finds_the_tick_done_takes_one_request_and_the_one_that_r
     })
     .await;
 }
+
+/// Returns the requests of this many jobs of a client at each of six ticks.
+async fn requests(jobs: u32) -> Vec<u64> {
+    let mut meter = Meter::start().await;
+    let client = connect(meter.hosts(), FOREVER).await;
+    let jobs: Vec<_> = (0..jobs).map(|n| client.recurring_job(format!("/app/job{n}")).unwrap()).collect();
+    let mut requests = Vec::new();
+    for tick in 0..6 {
+        let before = meter.counts().await;
+        for job in &jobs {
+            assert!(call(job, tick).await);
+        }
+        requests.push(cost(before, meter.counts().await).0);
+    }
+    requests
+}
+
+/// Each value has a receipt of its own, which is kept.
+#[tokio::test]
+async fn each_of_a_hundred_jobs_of_a_client_costs_as_much_as_one() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let (one, hundred) = tokio::join!(requests(1), requests(100));
+        report(format!("requests for each tick: {one:?}, of 100 jobs {hundred:?}"));
+        // The first runs create the parents, the records and the receipts.
+        let each: Vec<_> = one[1..].iter().map(|requests| 100 * requests).collect();
+        assert_eq!(hundred[1..], each);
+        assert!(hundred[1..].iter().sum::<u64>() <= 5 * 500, "{hundred:?}");
+    })
+    .await;
+}

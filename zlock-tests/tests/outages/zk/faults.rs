@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use zlock_core::{CoordinationBackend, ErrorKind, Label, RetryPolicy, SessionState, Target};
+use zlock_suite::timed;
 use zlock_testkit::zk::{create, linked, linked_with, mkdir, names, path, token};
 use zlock_testkit::{Cut, Lose, limit, until, zk_op, zookeeper_or_skip, zookeeper_request};
 
@@ -200,15 +201,17 @@ async fn an_operation_ends_with_its_time() {
             } else {
                 l.proxy.freeze().await;
             }
-            let (began, token) = (Instant::now(), token());
-            let (create, list, watch, relabel, delete) = tokio::join!(
-                l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b""),
-                l.backend.children(&path),
-                l.backend.exists_with_watch(&path, &made.node),
-                l.backend.relabel(&path, &made.node, Label::Read),
-                l.backend.delete(&path, &target),
-            );
-            let took = began.elapsed();
+            let token = token();
+            let all = async {
+                tokio::join!(
+                    l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b""),
+                    l.backend.children(&path),
+                    l.backend.exists_with_watch(&path, &made.node),
+                    l.backend.relabel(&path, &made.node, Label::Read),
+                    l.backend.delete(&path, &target),
+                )
+            };
+            let ((create, list, watch, relabel, delete), took) = timed(all).await;
             assert!(took >= second && took < second * 3 / 2, "cut: {is_cut}, {took:?}");
             // The relabel reads first, so nothing was written yet.
             let writes = [create.unwrap_err(), delete.unwrap_err()];

@@ -20,9 +20,10 @@ async fn a_crowd_takes_at_most_two_writes_for_each_slot() {
             first.acquire().await.unwrap().release().await.unwrap();
             server.reset_requests();
             let mut takers = JoinSet::new();
-            for _ in 0..clients {
+            for client in 0..clients {
                 let backend = server.connect();
-                backend.link().delay(Duration::from_millis(2), Duration::from_millis(2));
+                let delay = Duration::from_millis(2 + u64::from(client % 7));
+                backend.link().delay(delay, delay);
                 let slots = Client::new(backend).slots("/app/slots", SLOTS).unwrap();
                 for _ in 0..SLOTS / clients {
                     let slots = slots.clone();

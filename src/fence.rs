@@ -45,12 +45,13 @@ pub trait PostgresFence {
 
 impl PostgresFence for LockContext {
     fn postgres_fence(&self) -> Result<Fence> {
-        self.check()?;
+        // Before the check: a node whose turn ends in between is no longer shared, and the lock no longer held.
         if self.shares_node() {
             let why = "the lock was acquired with hand-off, and its node shows no holder in particular: acquire it without";
             let error = Error::new(ErrorKind::InvalidArgument, "fence").with_path(self.path());
             return Err(error.with_message(why));
         }
+        self.check()?;
         let fence = Fence::new(&self.node()).map_err(|error| error.with_path(self.path()))?;
         Ok(if self.is_writer() { fence.of_writer() } else { fence })
     }

@@ -257,8 +257,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// Unlike [`children`](Self::children), this may return an older state, but never one older than this backend has seen.
     ///
-    /// The provided method calls `children`, and then reads the head. A store that can do both in one request should override
-    /// it.
+    /// The provided method calls `children`, and then reads the head. It fails with `Unexpected` if neither `children` nor `data`
+    /// reports the head's fencing token. A store that can do both in one request should override it.
     ///
     /// # Behavior
     /// - The head is the first node of the queue, with its data byte for byte.
@@ -280,12 +280,17 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
             // A head that was deleted since the listing has a successor, or the queue is empty.
             let Some((data, watch)) = self.data_with_watch(parent, node).await? else { continue };
             let token = match node.fencing_token {
-                None => self.data(parent, node).await?.and_then(|data| data.fencing_token),
+                None => {
+                    let Some(told) = self.data(parent, node).await? else { continue };
+                    told.fencing_token
+                }
                 known => known,
             };
-            if let Some(token) = token {
-                return Ok((Some(Head::new(node.clone(), data, token)), watch));
-            }
+            let token = token.ok_or_else(|| {
+                let message = "the backend returned no fencing token";
+                Error::new(ErrorKind::Unexpected, "head_with_watch").with_path(parent).with_message(message)
+            })?;
+            return Ok((Some(Head::new(node.clone(), data, token)), watch));
         }
     }
 

@@ -127,8 +127,9 @@ impl Worker {
                 }
             }
         }
-        if lock.kind.is_exclusive() {
-            let held = holding.helds().remove(0);
+        let held = holding.helds().remove(0);
+        // With hand-off, the store could not tell the writes of two holders apart.
+        if lock.kind.is_exclusive() && !held.shares_node() {
             let value = round.present.client.shared_value(fenced(path)).expect("a value");
             let writes = value.write_under(&held, held.fencing_token().to_be_bytes());
             let written =

@@ -13,7 +13,7 @@ use zlock_core::{
 use crate::acquire::request::Request;
 use crate::client::inner::ClientInner;
 use crate::place::admission::Admitted;
-use crate::place::granted::{Granted, closed, lost_error, status};
+use crate::place::granted::{Granted, closed, lost_error, no_token, status};
 use crate::place::pauses::{Pauses, connected};
 use crate::place::succession::{Followed, PlaceHandle, Promise};
 use crate::queue::{Discipline, Event, Status, Step};
@@ -71,12 +71,7 @@ impl<'a> Place<'a> {
                 }
                 cleanup.target = Target::Node(created.node.clone());
                 cleanup.epoch = Some(created.epoch);
-                let Some(fencing_token) = created.node.fencing_token else {
-                    let message = "the backend returned no fencing token";
-                    return Err(Error::new(ErrorKind::Unexpected, "create")
-                        .with_path(path)
-                        .with_message(message));
-                };
+                let fencing_token = created.node.fencing_token.ok_or_else(|| no_token("create", path))?;
                 if let Some(handle) = &handle {
                     handle.created(&created);
                 }

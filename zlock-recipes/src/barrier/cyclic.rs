@@ -63,7 +63,7 @@ impl Barrier {
     /// # Errors
     /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) if the members that wait already use another `n`.
     /// - [`SessionLost`](zlock_core::ErrorKind::SessionLost) or [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted) if the member
-    ///   is no longer there, [`Closed`](zlock_core::ErrorKind::Closed).
+    ///   is no longer there, [`Closed`](zlock_core::ErrorKind::Closed), [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown).
     /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized).
     ///
     /// # Cancel safety
@@ -79,14 +79,15 @@ impl Barrier {
         self.pass(None).await
     }
 
-    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws by a write, and is not counted. If many
-    /// members withdraw at once, that takes a few attempts, with pauses of up to 5 seconds. In an outage, each request may take the
-    /// backend's operation timeout. If a round has counted the member by then, its number is returned.
+    /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes two or three requests, however many
+    /// members withdraw at once, and it is not counted. If a round has counted the member by then, its number is returned. In an
+    /// outage, that may take the client's operation timeout, as may an arrival that was under way. The node is then removed in the
+    /// background.
     ///
     /// # Errors
     /// - [`Busy`](zlock_core::ErrorKind::Busy) if the time is over and the member was not counted, or
     ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if it was not even waiting by then.
-    /// - Those of `wait`. After `Unavailable`, the member may have been counted.
+    /// - Those of `wait`. After any of these, such as `Unavailable` if the store does not answer, the member may have been counted.
     ///
     /// # Cancel safety
     /// As for [`wait`](Self::wait).

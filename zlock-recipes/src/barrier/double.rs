@@ -134,8 +134,8 @@ impl Entered {
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable), [`SessionLost`](ErrorKind::SessionLost),
-    /// [`NotAuthorized`](ErrorKind::NotAuthorized), [`Closed`](ErrorKind::Closed). This member has left or is about to, and the
-    /// others may not have.
+    /// [`NotAuthorized`](ErrorKind::NotAuthorized), [`Closed`](ErrorKind::Closed), [`ShuttingDown`](ErrorKind::ShuttingDown). This
+    /// member has left or is about to, and the others may not have.
     ///
     /// # Cancel safety
     /// Dropping the future leaves without waiting for the others.
@@ -145,7 +145,12 @@ impl Entered {
     ///
     /// # Examples
     /// See [`Client::double_barrier`].
-    pub async fn leave(mut self) -> Result<()> {
+    pub async fn leave(self) -> Result<()> {
+        let meeting = self.meeting.clone();
+        meeting.client.inner().unless_shut_down(("leave", meeting.path()), self.all_left()).await
+    }
+
+    async fn all_left(mut self) -> Result<()> {
         let client = self.meeting.client.clone();
         let (session, path) = (&client.inner().session, self.meeting.members.clone());
         let mut pauses = Pauses::default();

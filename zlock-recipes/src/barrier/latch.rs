@@ -119,7 +119,7 @@ impl Latch {
     /// since, so no opening is missed, however short. An outage does not end the wait.
     ///
     /// # Errors
-    /// Those of [`ValueWatch::changed`](crate::ValueWatch::changed).
+    /// Those of [`ValueWatch::changed`](crate::ValueWatch::changed); [`ShuttingDown`](ErrorKind::ShuttingDown).
     ///
     /// # Cancel safety
     /// Safe.
@@ -130,6 +130,10 @@ impl Latch {
     /// # Examples
     /// See [`Client::latch`].
     pub async fn wait(&self) -> Result<()> {
+        self.value.client.inner().unless_shut_down(("wait", self.path()), self.waits()).await
+    }
+
+    async fn waits(&self) -> Result<()> {
         let now = self.now().await?;
         let closed = now.as_ref().map(|value| value.version);
         if is_open(data(now.as_ref())) {

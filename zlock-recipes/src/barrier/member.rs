@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use zlock_core::{
     Error, ErrorKind, LastFailure, LockPath, NodeId, Queue, Result, SessionState, Value, Version,
     WriteOutcome,
@@ -14,7 +14,7 @@ use crate::acquire::place::{Listing, Loss, Place, time_to_create};
 use crate::client::Client;
 use crate::place::admission::Admitted;
 use crate::place::granted::lost_error;
-use crate::place::pauses::{PAUSES, Pauses};
+use crate::place::pauses::Pauses;
 use crate::queue::{Event, Status, Step, other_max};
 use crate::value::{SharedValue, ValueWatch};
 
@@ -55,6 +55,10 @@ impl Meeting {
 
     /// Joins, and waits until a round counts the own node.
     pub(super) async fn pass(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
+        self.client.inner().unless_shut_down(("wait", &self.path), self.waits(deadline)).await
+    }
+
+    async fn waits(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
         let Some(deadline) = deadline else {
             let mut member = Member::arrive(self, self.ready(None).await?).await?;
             return member.counted().await.map(|round| member.passed(round));
@@ -68,7 +72,11 @@ impl Meeting {
         let counted = match timeout_at(deadline, last.observe(member.counted())).await {
             Ok(counted) => counted,
             // Only a write settles whether a round has counted it.
-            Err(_) => member.withdraw(last.get()).await,
+            Err(_) => {
+                let limit = self.client.inner().operation_timeout;
+                let withdrawn = timeout(limit, member.withdraw(last.get())).await;
+                withdrawn.unwrap_or_else(|_| Err(self.unsettled(last.get())))
+            }
         };
         counted.map(|round| member.passed(round))
     }
@@ -79,6 +87,17 @@ impl Meeting {
         let value = watch.changed().await?.value;
         let admitted = time_to_create(self.request(deadline)).await?;
         Ok(Ready { watch, value, admitted })
+    }
+
+    /// The error of a member whose node is now removed in the background.
+    fn unsettled(&self, last: Option<Error>) -> Error {
+        let message = "the time is over, and a round may have counted the member: the store has not answered";
+        let error = Error::new(ErrorKind::Unavailable, "wait").with_path(&self.path).with_message(message);
+        let error = error.ambiguous();
+        match last {
+            Some(cause) => error.with_cause(cause),
+            None => error,
+        }
     }
 
     fn request(&self, deadline: Option<Instant>) -> Request<'_> {
@@ -184,27 +203,26 @@ impl<'a> Member<'a> {
     }
 
     /// Gives up waiting. Returns the round that has counted the node nevertheless, or the error that the time is over.
+    ///
+    /// A listing after the relabel does not count the node. One from before it opens a round only over a version that was read before
+    /// it. So any write over a version from after the relabel settles the matter, whoever makes it: members that give up together do
+    /// not have to take turns.
     async fn withdraw(&mut self, last: Option<Error>) -> Result<Round> {
-        let (inner, mut pauses) = (self.meeting.client.inner(), PAUSES.start());
+        self.place.mark_granted(true, &mut Loss::default()).await?;
+        // The version that is known may be from before the relabel. That of a conflict is not.
+        let mut is_known_since = false;
         loop {
             if let Some(round) = self.rounds.of(self.id()) {
                 return Ok(round.clone());
             }
             self.check()?;
-            let next = if self.rounds.are_full(self.meeting.n) {
-                let queue = inner.backend().children(&self.meeting.members).await?;
-                self.rounds.without_gone(&queue).without(self.id())
-            } else {
-                self.rounds.without(self.id())
-            };
-            if self.write(next).await? {
+            let opened = self.rounds.opened;
+            let is_written = self.write(self.rounds.clone()).await?;
+            // A round that was opened may have counted a node that is gone by now, and no longer show it.
+            if is_written || (is_known_since && self.rounds.opened == opened) {
                 return Err(self.meeting.request(None).timed_out("wait", true, last));
             }
-            if self.rounds.of(self.id()).is_none() {
-                // Without a pause, members that withdraw together would all be refused again for each one that succeeds.
-                pauses.sleep().await;
-                self.saw(self.meeting.rounds.get().await?)?;
-            }
+            is_known_since = true;
         }
     }
 

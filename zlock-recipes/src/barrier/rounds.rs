@@ -3,7 +3,6 @@
 //! ```text
 //! zlock barrier 7                the number of rounds that have opened
 //! 7 <node ID> <node ID> ..       the members of a round, as far as they have not left
-//! withdrawn <node ID> ..         members that have given up waiting, as far as their nodes are still there
 //! ```
 
 use std::collections::BTreeSet;
@@ -11,15 +10,13 @@ use std::collections::BTreeSet;
 use zlock_core::{Error, ErrorKind, Label, LockPath, Node, NodeId, Result};
 
 const MARK: &str = "zlock barrier ";
-const WITHDRAWN: &str = "withdrawn";
 
 /// What is known of the rounds that have opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rounds {
-    opened: u64,
+    pub(super) opened: u64,
     /// The members that had not left when the last round opened.
     present: Vec<Round>,
-    withdrawn: Vec<NodeId>,
 }
 
 /// A round that has opened.
@@ -47,28 +44,18 @@ impl Rounds {
         for line in lines {
             let mut words = line.split(' ');
             let (first, ids) = (words.next()?, words.map(NodeId::new).collect());
-            if first == WITHDRAWN {
-                rounds.withdrawn = ids;
-            } else {
-                rounds.present.push(Round { number: first.parse().ok()?, members: ids });
-            }
+            rounds.present.push(Round { number: first.parse().ok()?, members: ids });
         }
         Some(rounds)
     }
 
     pub(super) fn text(&self) -> String {
         let mut text = format!("{MARK}{}\n", self.opened);
-        let mut line = |first: &str, ids: &[NodeId]| {
-            if !ids.is_empty() {
-                text.push_str(first);
-                ids.iter().for_each(|id| text.extend([" ", id.as_str()]));
-                text.push('\n');
-            }
-        };
-        for round in &self.present {
-            line(&round.number.to_string(), &round.members);
+        for Round { number, members } in &self.present {
+            text.push_str(&number.to_string());
+            members.iter().for_each(|id| text.extend([" ", id.as_str()]));
+            text.push('\n');
         }
-        line(WITHDRAWN, &self.withdrawn);
         text
     }
 
@@ -80,9 +67,8 @@ impl Rounds {
     /// Returns the rounds after those that the waiting members of the queue are enough for have opened. `None` if they are too
     /// few. Each round has `n` members, in the order of the queue.
     pub(super) fn open(&self, queue: &[Node], n: u32) -> Option<Rounds> {
-        let passed: BTreeSet<_> =
-            self.present.iter().flat_map(|round| &round.members).chain(&self.withdrawn).collect();
-        let is_waiting = |node: &&Node| is_member(node, n) && !passed.contains(&node.id);
+        let passed: BTreeSet<_> = self.present.iter().flat_map(|round| &round.members).collect();
+        let is_waiting = |node: &&Node| node.label == label(n) && !passed.contains(&node.id);
         let waiting: Vec<_> = queue.iter().filter(is_waiting).map(|node| node.id.clone()).collect();
         let whole = waiting.chunks_exact(n as usize);
         if whole.len() == 0 {
@@ -96,37 +82,20 @@ impl Rounds {
         Some(next)
     }
 
-    /// Returns the rounds after this member has withdrawn, which no round counts from then on.
-    pub(super) fn without(&self, node_id: &NodeId) -> Rounds {
-        let mut next = self.clone();
-        next.withdrawn.push(node_id.clone());
-        next
-    }
-
-    /// Returns `true` if so many members have withdrawn that those that are gone should be forgotten. Otherwise, this is left to
-    /// the next round.
-    pub(super) fn are_full(&self, n: u32) -> bool {
-        self.withdrawn.len() >= n as usize
-    }
-
     /// Forgets the nodes that no longer exist, which cannot be counted any more.
-    pub(super) fn without_gone(&self, queue: &[Node]) -> Rounds {
+    fn without_gone(&self, queue: &[Node]) -> Rounds {
         let there: BTreeSet<_> = queue.iter().map(|node| &node.id).collect();
         let mut next = self.clone();
         next.present.iter_mut().for_each(|round| round.members.retain(|id| there.contains(id)));
         next.present.retain(|round| !round.members.is_empty());
-        next.withdrawn.retain(|id| there.contains(id));
         next
     }
 }
 
-/// Returns the label of a member's node. It says how many members a round has, so that clients that disagree notice.
+/// Returns the label of a waiting member's node. It says how many members a round has, so that clients that disagree notice. A
+/// member that has given up waiting has the label of granted permits.
 pub(super) fn label(n: u32) -> Label {
     Label::Permits { weight: 1, max: n, granted: false }
-}
-
-fn is_member(node: &Node, n: u32) -> bool {
-    matches!(node.label, Label::Permits { max, .. } if max == n)
 }
 
 #[cfg(test)]
@@ -160,10 +129,6 @@ mod tests {
             ("1\n1 a b\n", "bc", None),
             ("1\n1 a b\n", "bcd", Some("2\n1 b\n2 c d\n")),
             ("1\n1 a b\n", "cd", Some("2\n2 c d\n")),
-            // One that has withdrawn is not counted, and forgotten when its node is gone.
-            ("0\nwithdrawn a\n", "ab", None),
-            ("0\nwithdrawn a\n", "abc", Some("1\n1 b c\nwithdrawn a\n")),
-            ("0\nwithdrawn a\n", "bc", Some("1\n1 b c\n")),
         ] {
             let (mark, before) = (MARK, read(&format!("{MARK}{before}")));
             let opened = before.open(&queue(there), 2).map(|next| next.text());
@@ -174,9 +139,9 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let opened = Rounds::default().open(&queue("abcd"), 2).unwrap();
-        let withdrawn = opened.without_gone(&queue("bcde")).without(&NodeId::new("e"));
-        assert_eq!(withdrawn.text(), "zlock barrier 2\n1 b\n2 c d\nwithdrawn e\n");
-        for rounds in [Rounds::default(), opened, withdrawn] {
+        let left = opened.without_gone(&queue("bcde"));
+        assert_eq!(left.text(), "zlock barrier 2\n1 b\n2 c d\n");
+        for rounds in [Rounds::default(), opened, left] {
             assert_eq!(read(&rounds.text()), rounds);
         }
         const TOO_MANY: &[u8] = b"zlock barrier 18446744073709551615\n";
@@ -188,10 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_of_another_kind_are_no_members() {
-        let label = Label::Lock;
-        let mut mixed = queue("ab");
-        mixed[0].label = label;
-        assert_eq!(Rounds::default().open(&mixed, 2), None);
+    fn nodes_of_another_kind_and_those_of_members_that_gave_up_are_not_counted() {
+        for label in [Label::Lock, label(3), Label::Permits { weight: 1, max: 2, granted: true }] {
+            let mut mixed = queue("abc");
+            mixed[1].label = label;
+            assert_eq!(Rounds::default().open(&mixed[..2], 2), None, "{label:?}");
+            let opened = Rounds::default().open(&mixed, 2).unwrap();
+            assert_eq!(opened.text(), "zlock barrier 1\n1 a c\n", "{label:?}");
+        }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
-use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
+use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents};
 
 use crate::client::closing::ShutdownState;
 use crate::client::joined::JoinedIds;
@@ -92,6 +93,19 @@ impl ClientInner {
     /// Returns the backend. Its operations are measured and traced if anything observes them.
     pub(crate) fn backend(&self) -> &dyn CoordinationBackend {
         if is_observed(&self.observing) { &*self.measured } else { &*self.bare }
+    }
+
+    /// Waits for what is no acquisition, and ends with `ShuttingDown` as an acquisition does.
+    pub(crate) async fn unless_shut_down<T>(
+        &self,
+        (operation, path): (&'static str, &LockPath),
+        wait: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.shutdown.begun() => Err(Error::new(ErrorKind::ShuttingDown, operation).with_path(path)),
+            ended = wait => ended,
+        }
     }
 
     /// Waits until the client has no guard and no release in progress.

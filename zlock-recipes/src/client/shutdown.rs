@@ -23,7 +23,8 @@ impl Client {
     /// `grace`, and then closes the client as [`close`](Self::close) does.
     ///
     /// From the first poll on, new acquisitions fail with [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown). So do
-    /// acquisitions that are waiting for their turn; their nodes are removed. What waits at a barrier or a latch, and watches, end with
+    /// acquisitions that are waiting for their turn; their nodes are removed. The same goes for waits at a barrier or a latch, and for
+    /// members of a double barrier that wait for the others to leave. Watches end with
     /// [`Closed`](zlock_core::ErrorKind::Closed) when the client is closed. For holders,
     /// [`revocation_requested`](crate::LockContext::revocation_requested) completes at once, without a request to the store.
     /// Holders may enter their own locks again. The wait ends when the client's last guard is released or dropped, and no release

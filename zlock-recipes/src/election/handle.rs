@@ -243,10 +243,8 @@ impl Election {
     /// # }
     /// ```
     pub async fn request_step_down(&self) -> Result<Option<FencingToken>> {
-        let Some(leader) = self.leader().await? else { return Ok(None) };
         let request = self.client.shared_value(self.step_down.as_str())?;
-        step_down::request(&request, leader.term).await?;
-        Ok(Some(leader.term))
+        step_down::request(&request, self.client.inner(), self.path()).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use zlock_core::{FencingToken, LockPath, Result};
 
+use super::observe::{Leader, leader};
 use crate::client::Client;
 use crate::client::inner::ClientInner;
 use crate::value::SharedValue;
@@ -14,13 +15,24 @@ pub(super) fn path(election: &LockPath) -> Result<LockPath> {
     LockPath::new(format!("{election}-step-down"))
 }
 
-/// Asks the leader of this term, unless a later one was asked already.
-pub(super) async fn request(value: &SharedValue, term: FencingToken) -> Result<()> {
-    let text = term.number().to_string();
-    value
-        .update(|now| (now.and_then(number) < Some(term.number())).then(|| text.clone().into_bytes()))
-        .await?;
-    Ok(())
+/// Asks the leader, and returns its term. `None` if nobody leads.
+pub(super) async fn request(
+    value: &SharedValue,
+    client: &ClientInner,
+    path: &LockPath,
+) -> Result<Option<FencingToken>> {
+    let mut seen = value.get().await?;
+    loop {
+        // Read after the value. So a number of another term is that of an earlier one, or none that a client has written.
+        let Some(Leader { term, .. }) = leader(client, path).await? else { return Ok(None) };
+        if seen.as_ref().and_then(|value| number(&value.data)) == Some(term.number()) {
+            return Ok(Some(term));
+        }
+        match value.replace(seen, term.number().to_string().into()).await? {
+            Ok(_) => return Ok(Some(term)),
+            Err(now) => seen = now,
+        }
+    }
 }
 
 /// Waits until the leader of this term is asked. For ever if the backend has no values.

@@ -275,6 +275,9 @@ impl LockContext {
     /// revision with the number of the [`fencing_token`](Self::fencing_token). Checking only that the key exists is not
     /// enough.
     ///
+    /// With hand-off, later holders of this client have the same node ([`shares_node`](Self::shares_node)): no transaction can tell
+    /// them apart by it.
+    ///
     /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next
     /// waiter of its grant. A transaction that is in flight at that moment is refused although the lock is held.
     ///

@@ -398,7 +398,7 @@ impl RecurringJob {
                 (_, None) => self.started(None, wanted, 1, token),
             };
             let expected = seen.as_ref().map(|value| value.version);
-            match self.record.compare_and_set_under(&guard, expected, written.to_data()).await? {
+            match self.record.compare_and_set_held(&guard, expected, written.to_data()).await? {
                 CompareAndSet::Conflict(now) => seen = now,
                 CompareAndSet::Written(version) if written.tick == tick => {
                     let (clock, record) = (self.clock.clone(), self.record.clone());

@@ -51,6 +51,12 @@ pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPat
     if status == Status::Live { error } else { error.lock_lost() }
 }
 
+/// The error for a backend that does not report the fencing token of a holder's node.
+pub(crate) fn no_token(operation: &'static str, path: &LockPath) -> Error {
+    let message = "the backend returned no fencing token";
+    Error::new(ErrorKind::Unexpected, operation).with_path(path).with_message(message)
+}
+
 /// The kind of error for a status.
 pub(crate) fn lost_kind(status: Status) -> ErrorKind {
     match status {

@@ -17,7 +17,6 @@ use crate::client::Client;
 use crate::guard::Guard;
 use crate::guard::context::LockContext;
 use crate::locks::semaphore::PermitRequest;
-use crate::place::pauses::PAUSES;
 use crate::release::Release;
 use crate::value::{CompareAndSet, SharedValue};
 
@@ -146,25 +145,35 @@ impl Slots {
     }
 
     /// Takes a number with a permit, which shows that one is free.
+    ///
+    /// A client that writes the table gives a number to every node with a permit. A write that is refused twice was overtaken by one
+    /// whose client has read the table after the first refusal, and so listed this node. So clients that take numbers together need
+    /// no turns and no pauses.
     async fn take(&self, guard: Guard) -> Result<Slot> {
         let (hold, backend) = (guard.hold().clone(), guard.hold().client().backend());
         let me = hold.record().node_id();
-        let mut pauses = PAUSES.start();
+        let mut now = self.numbers.get().await?;
         loop {
-            let now = self.numbers.get().await?;
-            let version = now.as_ref().map(|value| value.version);
-            let data = now.as_ref().map(|value| &*value.data);
-            // Listed after the table was read: a number whose node is missing now is free.
-            let queue = backend.children(guard.path()).await?;
+            let (version, data) = (now.as_ref().map(|now| now.version), now.as_ref().map(|now| &*now.data));
             let mut table = Table::parse(data, self.numbers.path())?;
-            let Some(number) = table.take(&me, &queue, self.n) else { return Err(self.none_free()) };
-            if let CompareAndSet::Written(_) =
-                self.numbers.compare_and_set_under(&guard, version, table.text()).await?
-            {
+            if let Some(number) = table.of(&me) {
+                guard.check()?;
                 return Ok(Slot { guard, number });
             }
-            // Without a pause, a fleet that starts together lists the queue again for each number that one of it gets.
-            pauses.sleep().await;
+            // Listed after the table was read: a number whose node is missing now is free.
+            let queue = backend.children(guard.path()).await?;
+            table.fill(&queue, self.n);
+            let Some(number) = table.of(&me) else {
+                if queue.iter().all(|node| node.id != me) {
+                    hold.removed();
+                }
+                guard.check()?;
+                return Err(self.none_free());
+            };
+            match self.numbers.compare_and_set_under(&guard, version, table.text()).await? {
+                CompareAndSet::Written(_) => return Ok(Slot { guard, number }),
+                CompareAndSet::Conflict(other) => now = other,
+            }
         }
     }
 

@@ -27,13 +27,20 @@ impl Table {
         self.0.iter().map(|(number, node_id)| format!("{number} {}\n", node_id.as_str())).collect()
     }
 
-    /// Gives the node the smallest number below `n` whose node is not in the queue. `None` if there is none.
-    pub(super) fn take(&mut self, node_id: &NodeId, queue: &Queue, n: u32) -> Option<u32> {
+    /// Returns the number that the node has.
+    pub(super) fn of(&self, node_id: &NodeId) -> Option<u32> {
+        self.0.iter().find(|(_, of)| *of == node_id).map(|(number, _)| *number)
+    }
+
+    /// Forgets the nodes that are not in the queue. Then gives each node that has a permit and no number the smallest free one below `n`,
+    /// in the order of the queue.
+    pub(super) fn fill(&mut self, queue: &Queue, n: u32) {
         let there: BTreeSet<_> = queue.iter().map(|node| &node.id).collect();
-        self.0.retain(|_, of| of != node_id && there.contains(of));
-        let free = (0..n).find(|number| !self.0.contains_key(number))?;
-        self.0.insert(free, node_id.clone());
-        Some(free)
+        self.0.retain(|_, of| there.contains(of));
+        let have: BTreeSet<_> = self.0.values().cloned().collect();
+        let free: Vec<_> = (0..n).filter(|number| !self.0.contains_key(number)).collect();
+        let without = queue.iter().take(n as usize).map(|node| &node.id).filter(|id| !have.contains(*id));
+        self.0.extend(free.into_iter().zip(without.cloned()));
     }
 }
 
@@ -55,19 +62,23 @@ mod tests {
     #[test]
     fn a_number_is_free_when_its_node_is_gone() {
         let path = LockPath::new("/slots").unwrap();
-        for (before, there, taken, after) in [
-            ("", "x", Some(0), "0 x\n"),
-            ("0 a\n1 b\n", "abx", Some(2), "0 a\n1 b\n2 x\n"),
-            ("0 a\n1 b\n2 c\n", "acx", Some(1), "0 a\n1 x\n2 c\n"),
-            ("0 a\n1 b\n2 c\n", "x", Some(0), "0 x\n"),
-            // Written by an attempt whose answer was lost.
-            ("0 a\n1 x\n", "ax", Some(1), "0 a\n1 x\n"),
-            ("0 a\n1 b\n2 c\n", "abcx", None, "0 a\n1 b\n2 c\n"),
+        for (before, there, after) in [
+            ("", "x", "0 x\n"),
+            ("0 a\n1 b\n", "abx", "0 a\n1 b\n2 x\n"),
+            ("0 a\n1 b\n2 c\n", "acx", "0 a\n1 x\n2 c\n"),
+            ("0 a\n1 b\n2 c\n", "x", "0 x\n"),
+            ("0 a\n1 x\n", "ax", "0 a\n1 x\n"),
+            // All that have a permit get a number, but those behind them, which wait for one, do not.
+            ("1 b\n", "bxa", "0 x\n1 b\n2 a\n"),
+            ("0 a\n", "aybxz", "0 a\n1 y\n2 b\n"),
+            ("0 a\n1 b\n2 c\n", "abcx", "0 a\n1 b\n2 c\n"),
         ] {
             let mut table = Table::parse(Some(before.as_bytes()), &path).unwrap();
             assert_eq!(table.text(), before);
-            assert_eq!(table.take(&NodeId::new("x"), &queue(there), 3), taken, "{before:?} {there}");
+            table.fill(&queue(there), 3);
             assert_eq!(table.text(), after, "{before:?} {there}");
+            let number = after.lines().find_map(|line| line.strip_suffix(" x")?.parse().ok());
+            assert_eq!(table.of(&NodeId::new("x")), number, "{before:?} {there}");
         }
         for data in [&b"x a\n"[..], b"1\n", &[255]] {
             assert_eq!(Table::parse(Some(data), &path).unwrap_err().kind(), ErrorKind::InvalidArgument);

@@ -39,7 +39,7 @@ impl Client {
 /// A number of 64 bits in the store. Created by [`Client::counter`]. Cheap to clone.
 ///
 /// An addition writes what it expects the number to be, and succeeds at once if no other client has written it since. Clones
-/// share what they know, so use one handle for one counter.
+/// share what they know and take turns, so use one handle for one counter.
 ///
 /// Under heavy contention, additions of one process are better collected in the process and added together.
 #[derive(Clone)]
@@ -233,6 +233,7 @@ impl Counter {
         operation: &'static str,
         mut change: impl FnMut(i64) -> Option<i64>,
     ) -> Result<(i64, Option<i64>)> {
+        let _turn = self.value.turn().await;
         let mut attempts = self.begin(operation).await?;
         loop {
             let after = change(attempts.number());

@@ -1,7 +1,10 @@
 //! A value that the clients of a store share.
 
 use std::fmt;
+use std::sync::Arc;
 
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 use zlock_core::{Error, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, WriteOutcome};
 
 use crate::client::Client;
@@ -27,7 +30,7 @@ impl Client {
     /// # }
     /// ```
     pub fn shared_value(&self, path: impl AsRef<str>) -> Result<SharedValue> {
-        let value = SharedValue { client: self.clone(), path: LockPath::new(path)? };
+        let value = SharedValue { client: self.clone(), path: LockPath::new(path)?, turn: Arc::default() };
         value.values("shared_value")?;
         Ok(value)
     }
@@ -42,8 +45,9 @@ impl Client {
 /// that is certain, the error is [ambiguous](Error::is_ambiguous).
 #[derive(Clone)]
 pub struct SharedValue {
-    pub(super) client: Client,
+    pub(crate) client: Client,
     path: LockPath,
+    turn: Arc<Mutex<()>>,
 }
 
 /// The outcome of [`SharedValue::compare_and_set`].
@@ -141,7 +145,7 @@ impl SharedValue {
 
     /// Replaces the value by what `update` makes of it, and returns the value that is there afterwards. `update` gets the
     /// current data, or `None` if there is no value, and returns `None` to leave it unchanged. It is called again after each
-    /// write of another client that comes in between.
+    /// write of another client that comes in between. Tasks that update by clones of one handle take turns.
     ///
     /// # Errors
     /// Those of [`compare_and_set`](Self::compare_and_set).
@@ -169,6 +173,7 @@ impl SharedValue {
         &self,
         mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Value>> {
+        let _turn = self.turn().await;
         let mut now = self.get().await?;
         loop {
             let Some(data) = update(now.as_ref().map(|value| &*value.data)) else { return Ok(now) };
@@ -177,6 +182,12 @@ impl SharedValue {
                 Err(other) => now = other,
             }
         }
+    }
+
+    /// Waits until no other task changes the value by this handle, since they would all refuse each other's writes. A store that does
+    /// not answer keeps no task waiting for more than the operation timeout.
+    pub(super) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        timeout(self.client.inner().operation_timeout, self.turn.lock()).await.ok()
     }
 
     /// Replaces the value as it was seen. Returns the value after that, or what it is if it is another one by now.
@@ -198,6 +209,9 @@ impl SharedValue {
     /// [`compare_and_set_under`](Self::compare_and_set_under) if there are any.
     ///
     /// # Errors
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if the lock was acquired with
+    ///   [hand-off](crate::LockHandle::with_handoff): later holders of this client have the same node, so the store cannot refuse
+    ///   the write of one whose turn is over.
     /// - What [`LockContext::check`] returns, or [`NodeDeleted`](ErrorKind::NodeDeleted), if the lock is lost.
     ///   [`Error::is_lock_lost`] is `true` for these. Nothing was written unless the error is ambiguous.
     /// - Those of [`compare_and_set`](Self::compare_and_set).
@@ -221,6 +235,7 @@ impl SharedValue {
     /// # }
     /// ```
     pub async fn write_under(&self, lock: &LockContext, data: impl AsRef<[u8]>) -> Result<Version> {
+        has_own_node(lock)?;
         let mut expected = self.get().await?.map(|value| value.version);
         loop {
             match self.compare_and_set_under(lock, expected, data.as_ref()).await? {
@@ -256,6 +271,18 @@ impl SharedValue {
     /// # }
     /// ```
     pub async fn compare_and_set_under(
+        &self,
+        lock: &LockContext,
+        expected: Option<Version>,
+        data: impl AsRef<[u8]>,
+    ) -> Result<CompareAndSet> {
+        has_own_node(lock)?;
+        self.compare_and_set_held(lock, expected, data).await
+    }
+
+    /// Writes as [`compare_and_set_under`](Self::compare_and_set_under) does, also with hand-off. The caller has a guard of the lock,
+    /// and keeps it until this has returned.
+    pub(crate) async fn compare_and_set_held(
         &self,
         lock: &LockContext,
         expected: Option<Version>,
@@ -307,6 +334,17 @@ impl SharedValue {
     fn unexpected(&self, operation: &'static str) -> Error {
         Error::new(ErrorKind::Unexpected, operation).with_path(&self.path)
     }
+}
+
+/// Refuses a lock whose node does not show which of several holders has it. A lock whose turn is over fails the check that follows.
+fn has_own_node(lock: &LockContext) -> Result<()> {
+    if !lock.shares_node() {
+        return Ok(());
+    }
+    let why =
+        "the lock was acquired with hand-off, and its node shows no holder in particular: acquire it without";
+    let error = Error::new(ErrorKind::InvalidArgument, "write_under").with_path(lock.path());
+    Err(error.with_message(why))
 }
 
 impl fmt::Debug for SharedValue {

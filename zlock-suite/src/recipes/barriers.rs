@@ -467,6 +467,39 @@ pub async fn latch_of_another_program_is_closed_while_it_exists(case: &Case<'_>)
     timeout(LONG, waiting).await.expect("it is open").unwrap().unwrap();
 }
 
+/// What waits at a barrier or a latch ends when the client begins to shut down, as an acquisition does, although a lock is still held.
+pub async fn waits_end_when_the_client_shuts_down(case: &Case<'_>) {
+    let ([a, b], latch, inside) = (case.processes().await, case.value("latch"), case.value("inside"));
+    case.uses([inside.join("members").unwrap()]);
+    let [one, two] = [&a, &b].map(|process| process.client.double_barrier(&inside, 2).unwrap());
+    let (entered, other) = tokio::join!(one.enter(), two.enter());
+    let latch = a.client.latch(&latch).unwrap();
+    latch.close().await.unwrap();
+    let guard = a.client.mutex(case.path("lock")).unwrap().acquire().await.unwrap();
+    let mut waiting = JoinSet::new();
+    let (barrier, double) = (barrier(case, &a, 5), double(case, &a, 5));
+    let (waits, enters, latched) = (barrier.clone(), double.clone(), latch.clone());
+    waiting.spawn(async move { waits.wait().await.map(drop) });
+    waiting.spawn(async move { enters.enter_timeout(LONG * 2).await.map(drop) });
+    waiting.spawn(async move { latched.wait().await });
+    waiting.spawn(entered.unwrap().leave());
+    until_members(case, 2).await;
+    case.until_queued(&inside.join("members").unwrap(), 1).await;
+    assert!(timeout(MOMENT, waiting.join_next()).await.is_err(), "a wait has ended early");
+    let shutdown = tokio::spawn(async move { a.client.shutdown(LONG * 2).await.unwrap() });
+    while let Some(ended) = timeout(LONG, waiting.join_next()).await.expect("all waits end") {
+        assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::ShuttingDown);
+    }
+    until_members(case, 0).await;
+    for refused in [barrier.wait().await.map(drop), double.enter().await.map(drop), latch.wait().await] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    }
+    assert!(guard.is_held() && !shutdown.is_finished());
+    timeout(LONG, other.unwrap().leave()).await.expect("the other one has left").unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(shutdown.await.unwrap().still_held, 0);
+}
+
 /// A member that is dropped after any poll leaves no node, wherever it was: waiting, opening the round, or leaving.
 pub async fn dropped_at_any_await_leaves_no_node(case: &Case<'_>) {
     let a = case.process().await;

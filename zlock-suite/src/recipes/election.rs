@@ -413,6 +413,20 @@ pub async fn step_down_reaches_the_term_that_it_names(case: &Case<'_>) {
     led.resign().await.unwrap();
 }
 
+/// The leader is asked whatever stands in the value: a number that is no term yet, or no number.
+pub async fn step_down_replaces_what_names_another_term(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (first, looks) = (election(case, &a, "a"), election(case, &b, "b"));
+    let stands = b.client.shared_value(step_down(case)).unwrap();
+    let led = first.campaign().await.unwrap();
+    for other in ["18446744073709551615", "1", "nobody"] {
+        stands.update(|_| Some(other.into())).await.unwrap();
+        assert_eq!(looks.request_step_down().await.unwrap(), Some(led.term()));
+        timeout(LONG, led.step_down_requested()).await.expect("asked").unwrap();
+    }
+    led.resign().await.unwrap();
+}
+
 /// A request to release a mutex leaves the leader's value alone.
 pub async fn revocation_leaves_the_value_alone(case: &Case<'_>) {
     let [a, b] = case.processes().await;

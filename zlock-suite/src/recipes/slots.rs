@@ -46,7 +46,8 @@ pub async fn numbers_are_unique(case: &Case<'_>) {
     }
 }
 
-/// Clients that take numbers at the same time do not all list the queue for each number that one of them gets.
+/// Clients that take numbers at the same time do not all list the queue for each number that one of them gets. The one whose write
+/// succeeds gives the others theirs.
 pub async fn crowd_does_not_list_for_each_other(case: &Case<'_>) {
     let processes: [Process; 4] = case.processes().await;
     let held = join_all((0..48).map(|n| {
@@ -56,8 +57,8 @@ pub async fn crowd_does_not_list_for_each_other(case: &Case<'_>) {
     let held = held.await;
     assert_eq!(numbers(&held), (0..48).collect());
     let listings: usize = processes.iter().map(|process| process.faults.count(Call::Children)).sum();
-    // Without pauses there would be 24 for each.
-    assert!(listings <= 12 * 48, "{listings}");
+    // A second time, after a write that was refused. The third table would have the number.
+    assert!(listings <= 2 * 48, "{listings}");
     for slot in held {
         slot.release().await.unwrap();
     }

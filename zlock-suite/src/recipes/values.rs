@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, LockPath, SessionState};
-use zlock_recipes::{CompareAndSet, Counter, CounterFormat, Freshness, ValueView, ValueWatch};
+use zlock_recipes::{CompareAndSet, Counter, CounterFormat, Freshness, Handoff, ValueView, ValueWatch};
 
+use crate::case::LONG;
 use crate::{Case, Links, Process};
 
 const CLIENTS: usize = 20;
@@ -191,6 +192,22 @@ pub async fn write_under_a_released_lock_is_refused(case: &Case<'_>) {
     let error = value.write_under(&context, b"late").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Released, "{error}");
     assert_eq!(value.get().await.unwrap(), None);
+}
+
+/// With hand-off, the node does not show whose turn it is. The store could not refuse the write of a former holder, so the client does.
+pub async fn write_under_a_lock_with_handoff_is_refused(case: &Case<'_>) {
+    let a = case.process().await;
+    let mutex = a.client.mutex(case.path("lock")).unwrap().with_handoff(Handoff::within(LONG));
+    let (guard, value) =
+        (mutex.acquire().await.unwrap(), a.client.shared_value(value(case, "value")).unwrap());
+    let version = value.compare_and_set_under(&guard, None, b"late").await.map(drop);
+    for refused in [version, value.write_under(&guard, b"late").await.map(drop)] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("hand-off"), "{error}");
+    }
+    assert_eq!(value.get().await.unwrap(), None);
+    guard.release().await.unwrap();
 }
 
 /// Waits until the view shows this data, and checks that it shows nothing that was written before what it has shown.

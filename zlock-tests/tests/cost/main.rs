@@ -10,6 +10,7 @@ mod mem {
     mod members;
     mod requests;
     mod sizes;
+    mod slots;
     mod values;
 }
 mod zk {

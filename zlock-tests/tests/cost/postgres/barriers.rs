@@ -41,12 +41,12 @@ async fn a_member_of_a_round_takes_four_or_five_statements() {
         assert!(cost.remove("notify").unwrap_or(0) <= (MEMBERS - 1) * ROUNDS);
         assert_eq!(cost, counts(&["v1_create", "v1_delete"].map(|name| (name, MEMBERS * ROUNDS))));
 
-        // One that waits in vain arrives, and then withdraws and gives up its node.
+        // One that waits in vain arrives, and then withdraws by a relabel and a write, and gives up its node.
         let before = sent(&server).await;
         let (client, barrier) = &members[0];
         barrier.wait_timeout(Duration::from_millis(100)).await.unwrap_err();
         until("its node is removed", async || client.pending_cleanups() == 0).await;
-        let expected = ["v1_create", "v1_delete", "v1_value", "v1_write_value"];
+        let expected = ["v1_create", "v1_delete", "v1_relabel", "v1_value", "v1_write_value"];
         assert_eq!(calls(&before, &sent(&server).await), counts(&expected.map(|name| (name, 1))), "in vain");
     })
     .await;

@@ -80,7 +80,7 @@ impl Job {
     fn is_overdue(&self, now: SystemTime) -> Option<bool> {
         let last = self.run.last_done.unwrap_or(self.run.first);
         let late = now.duration_since(last.time()).unwrap_or(Duration::ZERO);
-        self.run.period.map(|period| late > period * 2)
+        self.run.period.map(|period| late > period.saturating_mul(2))
     }
 
     /// Returns the tick, which runs for a key do not have.

@@ -49,6 +49,14 @@ async fn library(client: &Client) {
     // It has begun, and its process does nothing any more.
     drop(client.recurring_job("/jobs/dead").unwrap().begin(tick).await.unwrap().unwrap());
     client.shared_value("/jobs/other.job").unwrap().update(|_| Some(b"no record".into())).await.unwrap();
+    // By another program, with the largest numbers.
+    let huge = format!(
+        "zlock job 1\ntick: 9999-12-31T23:59:59Z\nstate: failed\nattempt: {}\ntoken: {}\nsince: 1970-01-01T00:00:00Z\n\
+         first: 1970-01-01T00:00:00Z\nperiod: 1e19s\n",
+        u32::MAX,
+        u64::MAX
+    );
+    client.shared_value("/jobs/huge.job").unwrap().update(|_| Some(huge.clone().into())).await.unwrap();
     let many = (0..MANY).map(|n| client.recurring_job(format!("/many/{n:03}")).unwrap());
     for job in many {
         assert!(job.run(tick, ok).await.is_ok());
@@ -75,7 +83,7 @@ async fn are_listed(url: &str) {
     let (code, table, stderr) = outcome(&mut zlock(&["jobs", "--url", url, "jobs"])).await;
     assert_eq!(code, 0);
     assert!(stderr.contains("are left out: 1: /jobs/other.job"), "{stderr}");
-    assert!(table.starts_with("STATE    TICK ") && table.lines().count() == 8, "{table}");
+    assert!(table.starts_with("STATE    TICK ") && table.lines().count() == 9, "{table}");
     let (code, stdout, _) = outcome(&mut zlock(&["jobs", "--json", "--url", url, "jobs"])).await;
     let listed: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &listed["other_values"], &listed["unreadable"]), (0, &1.into(), &0.into()));
@@ -91,6 +99,8 @@ async fn are_listed(url: &str) {
     );
     let hopeless = of("/jobs/hopeless");
     assert_eq!((&hopeless["state"], &hopeless["overdue"]), (&"failed".into(), &true.into()), "{hopeless}");
+    let huge = of("/jobs/huge");
+    assert_eq!((&huge["period_seconds"], &huge["overdue"]), (&1e19.into(), &false.into()), "{huge}");
     let dead = of("/jobs/dead");
     assert_eq!(
         (&dead["state"], &dead["overdue"], &dead["next"]),

@@ -129,7 +129,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (name, outcome, late);
     }
 
-    /// Called when a job with this name has missed ticks that this client does not run.
+    /// Called when this client runs a tick of the job with this name, and no client has run the `ticks` ticks before it.
     fn job_skipped(&self, name: &str, ticks: u64) {
         let _ = (name, ticks);
     }

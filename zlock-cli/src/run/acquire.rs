@@ -210,7 +210,8 @@ async fn claim(args: &Run, job: RecurringJob, tick: Tick) -> Result<Held, Failur
         Ok(Err(Outcome::Doubted(run))) => {
             let message =
                 "so much later than the last one that this machine's clock may be wrong, and not run";
-            Err(Failure::failed(format!("{what} is {message}; the last one is {}", run.tick)))
+            let until = "if nobody runs the job, a call after three periods does";
+            Err(Failure::failed(format!("{what} is {message}; the last one is {}; {until}", run.tick)))
         }
         Ok(Err(_)) => Err(Failure::failed(format!("{what}: an unknown outcome"))),
         Err(error) if error.kind() == ErrorKind::Busy => Err(busy(args, path)),

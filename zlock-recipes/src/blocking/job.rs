@@ -203,13 +203,16 @@ impl RecurringJob {
         schedule: impl Schedule,
         mut job: impl FnMut(&JobRun) -> std::result::Result<(), E>,
     ) -> Result<()> {
-        let mut ticks = self.driver.run("job", Ticks::new(&self.job, schedule))?;
-        while let Some(run) = self.driver.run("job", held("job")?.scope(ticks.next()))? {
-            let run = JobRun::new(run, &self.driver);
-            let worked = settled(catch_unwind(AssertUnwindSafe(|| job(&run))));
-            self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;
-        }
-        Ok(())
+        let looped = || {
+            let mut ticks = self.driver.run("job", Ticks::new(&self.job, schedule))?;
+            while let Some(run) = self.driver.run("job", held("job")?.scope(ticks.next()))? {
+                let run = JobRun::new(run, &self.driver);
+                let worked = settled(catch_unwind(AssertUnwindSafe(|| job(&run))));
+                self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;
+            }
+            Ok(())
+        };
+        self.job.log_end(looped())
     }
 }
 

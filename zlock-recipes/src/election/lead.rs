@@ -46,7 +46,7 @@ impl Election {
     }
 
     /// Campaigns, runs the closure's future while this candidate leads, and campaigns again after each loss, until the client
-    /// [shuts down](crate::Client::shutdown). Then it returns `None`.
+    /// [shuts down](crate::Client::shutdown). Then it returns `None`. The end is logged with its reason.
     ///
     /// If the leadership is lost, the future is cancelled at its current await point. Otherwise the candidate's node stays
     /// until the future has ended, so no other candidate leads before. A future that should end when the client shuts down, or
@@ -162,10 +162,9 @@ impl<'a> Leading<'a> {
         &mut self,
         ended: std::thread::Result<Result<T, E>>,
     ) -> Option<Result<T, E>> {
-        match (self.then(&ended), ended) {
-            (Then::Return, Ok(result)) => return Some(result),
-            (Then::Return, Err(panic)) => resume_unwind(panic),
-            (Then::CampaignAgain, _) => {}
+        if self.then(&ended) == Then::Return {
+            self.log_end(&"its work has ended");
+            return Some(ended.unwrap_or_else(|panic| resume_unwind(panic)));
         }
         if self.began.elapsed() >= LONGEST {
             self.pauses = PAUSES.start();
@@ -192,18 +191,24 @@ impl<'a> Leading<'a> {
     /// Returns `true` if a campaign or a term that ended with this error was the last one, since the client shuts down. Fails if
     /// it is the last one for another reason.
     pub(crate) fn ends_by(&self, error: Error) -> Result<bool> {
-        match error.kind() {
-            ErrorKind::ShuttingDown => Ok(true),
-            ErrorKind::Closed if self.election.client.inner().shutdown.has_begun() => Ok(true),
+        let shuts_down = match error.kind() {
+            ErrorKind::ShuttingDown => true,
+            ErrorKind::Closed => self.election.client.inner().shutdown.has_begun(),
             ErrorKind::SessionLost
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
             | ErrorKind::Timeout(_) => {
                 tracing::info!(path = %self.election.path(), %error, "campaigning again");
-                Ok(false)
+                return Ok(false);
             }
-            _ => Err(error),
-        }
+            _ => false,
+        };
+        self.log_end(&error);
+        if shuts_down { Ok(true) } else { Err(error) }
+    }
+
+    fn log_end(&self, reason: &dyn fmt::Display) {
+        tracing::info!(path = %self.election.path(), %reason, "a candidate does not campaign again");
     }
 
     /// Waits before the next campaign, unless the client shuts down.

@@ -20,13 +20,17 @@ pub(crate) enum Decision {
     LastFailed,
 }
 
-/// Decides about `tick`, which gets up to `attempts` attempts. The caller has paused after the failures of the first `paused`.
-pub(crate) fn decide(record: Option<&Run>, tick: Tick, attempts: u32, paused: u32) -> Decision {
-    let Some(run) = record.filter(|run| run.tick >= tick) else { return Decision::Claim(1) };
+/// Decides about `tick`, which gets up to `attempts` attempts. A loop has paused after the first `over` of them, whatever the record
+/// says by now. `None` for a caller that does not pause.
+pub(crate) fn decide(record: Option<&Run>, tick: Tick, attempts: u32, over: Option<u32>) -> Decision {
+    let record = record.filter(|run| run.tick >= tick);
+    let Some(run) = record else { return Decision::Claim(over.unwrap_or(0).saturating_add(1)) };
     match run.state {
         _ if run.tick > tick => Decision::Ran,
         RunState::Done => Decision::Ran,
-        RunState::Failed if run.attempt < attempts && run.attempt > paused => Decision::Pause,
+        RunState::Failed if run.attempt < attempts && over.is_some_and(|over| run.attempt > over) => {
+            Decision::Pause
+        }
         _ if run.attempt < attempts => Decision::Claim(run.attempt + 1),
         RunState::Started => Decision::LastStarted,
         RunState::Failed => Decision::LastFailed,
@@ -36,11 +40,16 @@ pub(crate) fn decide(record: Option<&Run>, tick: Tick, attempts: u32, paused: u3
 /// How many periods may lie between two ticks before a machine's clock is doubted: 1,000 ticks were missed, and the next one is due.
 const MOST_PERIODS: u32 = 1002;
 
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// How long may always lie between two ticks: a job that runs each minute of working hours pauses over a long weekend.
 const SHORTEST: Duration = Duration::from_secs(4 * 86_400);
 
 /// How long may lie between two ticks, however long the period is, unless it is longer.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long may lie between two ticks of a job whose period is not known: a quarter of a year, and some days.
+const UNKNOWN: Duration = Duration::from_secs(100 * 86_400);
 
 /// How many periods the first note has to stand. Each of the two ticks may be named half a period early or late, so at least two
 /// periods are over, in which each other machine asks at least once.
@@ -49,8 +58,11 @@ const STANDS: u32 = 3;
 /// How many periods more each further note has to stand. Meanwhile a machine with an earlier clock has run the job, if there is one.
 const STANDS_MORE: u32 = 4;
 
+/// How many periods later than the note has to stand its machine asks again, at the latest.
+const ASKS_AGAIN: u32 = 2;
+
 /// The most notes that are kept.
-const MOST_NOTES: usize = 4;
+const MOST_NOTES: u32 = 4;
 
 /// A look at a clock that may be far ahead of the others: a machine asks for a tick that is much later than the last one.
 ///
@@ -70,24 +82,30 @@ pub(crate) enum Doubt {
     Noted,
 }
 
-/// Decides whether to doubt a machine that asks for a tick at this time, for a job with this period.
-pub(crate) fn doubt(record: Option<&Run>, time: Tick, period: Duration) -> Doubt {
-    let usual = period.saturating_mul(MOST_PERIODS).max(SHORTEST);
-    let too_far = LONGEST.min(usual).max(period.saturating_mul(2));
+/// Decides whether to doubt a machine that asks for a tick at this time, for a job with this period, if it is known.
+pub(crate) fn doubt(record: Option<&Run>, time: Tick, period: Option<Duration>) -> Doubt {
+    let usual = |period: Duration| LONGEST.min(period.saturating_mul(MOST_PERIODS).max(SHORTEST));
+    let too_far = period.map_or(UNKNOWN, |period| usual(period).max(period.saturating_mul(2)));
     let Some(run) = record.filter(|run| time.after(run.tick) > too_far) else { return Doubt::Cleared };
-    let is_near = |noted: &Tick| time.after(*noted) <= too_far && noted.after(time) <= too_far;
-    let near = run.doubted.iter().zip(1..).find(|(noted, _)| is_near(noted));
-    if let Some((noted, number)) = near
-        && *noted <= time
-    {
-        let stands = STANDS + STANDS_MORE * (number - 1);
-        let is_new = time.after(*noted) < period.saturating_mul(stands);
-        return if is_new { Doubt::Noted } else { Doubt::Cleared };
+    let earlier = run.doubted.iter().filter(|noted| **noted <= time);
+    let number = u32::try_from(earlier.clone().count()).unwrap_or(MOST_NOTES).min(MOST_NOTES);
+    // The latest of them may be this clock's. It is another clock's, or was left before a long pause, if it is much earlier.
+    if let Some(noted) = earlier.max() {
+        let periods = |n: u32| period.unwrap_or(DAY).saturating_mul(n);
+        let (stood, stands) = (time.after(*noted), STANDS + STANDS_MORE * (number - 1));
+        if stood < periods(stands) {
+            return Doubt::Noted;
+        }
+        // So many clocks are not wrong: this machine asks so rarely.
+        if stood <= too_far.max(periods(stands + ASKS_AGAIN)) || number == MOST_NOTES {
+            return Doubt::Cleared;
+        }
     }
+    let is_other = |noted: &Tick| *noted <= time || noted.after(time) > too_far;
     let mut notes: Vec<_> =
-        run.doubted.iter().copied().filter(|noted| !is_near(noted)).chain([time]).collect();
+        run.doubted.iter().copied().filter(is_other).take(MOST_NOTES as usize - 1).collect();
+    notes.push(time);
     notes.sort_unstable();
-    notes.truncate(MOST_NOTES);
     Doubt::New(notes)
 }
 
@@ -120,7 +138,7 @@ mod tests {
         use super::Doubt::*;
 
         let day = 24 * HOUR;
-        assert_eq!(doubt(None, at(u64::MAX / 10_000_000), HOUR), Cleared);
+        assert_eq!(doubt(None, at(u64::MAX / 10_000_000), Some(HOUR)), Cleared);
         for (time, period, is_doubted) in [
             (1, HOUR, false),
             (1001, HOUR, false),
@@ -135,12 +153,43 @@ mod tests {
             (1_000_000_000, Duration::MAX, false),
         ] {
             let expected = if is_doubted { new(&[time]) } else { Cleared };
-            assert_eq!(doubt(Some(&doubted(&[])), at(time), period), expected, "{time} {period:?}");
+            assert_eq!(doubt(Some(&doubted(&[])), at(time), Some(period)), expected, "{time} {period:?}");
+        }
+        for (days, expected) in [(92, Cleared), (100, Cleared), (101, new(&[1000 + 101 * 24]))] {
+            assert_eq!(doubt(Some(&doubted(&[])), at(1000 + days * 24), None), expected, "{days}");
         }
         for (time, expected) in
             [(1721, Noted), (1722, Noted), (1723, Noted), (1724, Cleared), (2441, Cleared)]
         {
-            assert_eq!(doubt(Some(&doubted(&[1721])), at(time), HOUR), expected, "{time}");
+            assert_eq!(doubt(Some(&doubted(&[1721])), at(time), Some(HOUR)), expected, "{time}");
+        }
+    }
+
+    /// A machine is alone after a pause, and asks once in so many days.
+    #[test]
+    fn a_machine_that_is_alone_runs_the_job_again_whatever_the_period() {
+        let day = 24 * HOUR;
+        let asks = |period: Option<u32>, every: u32| {
+            let period = period.map(|days| days * day);
+            let (mut run, mut time) = (doubted(&[]), at(1000 + 24 * 1_000));
+            for asked in 0..100 {
+                match doubt(Some(&run), time, period) {
+                    Doubt::Cleared => return asked,
+                    Doubt::New(notes) => run = run.doubts(notes),
+                    Doubt::Noted => {}
+                }
+                time = Tick::at(time.time() + every * day);
+            }
+            panic!("{period:?}: never again");
+        };
+        for days in [1, 7, 9, 10, 11, 14, 31, 91, 365] {
+            assert_eq!(asks(Some(days), days), 3, "each {days} days");
+            assert_eq!(asks(Some(days), 3 * days), 1, "each {days} days");
+            // However rarely it asks, and whether it says the period or not.
+            for days_apart in [10 * days, 100 * days] {
+                assert!(asks(Some(days), days_apart) < 8, "each {days} days, {days_apart} days apart");
+                assert!(asks(None, days_apart) < 8, "{days_apart} days apart");
+            }
         }
     }
 
@@ -159,17 +208,20 @@ mod tests {
             (&[1721, 9000], 1723, Noted),
             (&[1721, 9000], 1724, Cleared),
             (&[1721, 9001], 9000, new(&[1721, 9000])),
-            (&[2000, 4000, 6000, 8000], 9999, new(&[2000, 4000, 6000, 8000])),
+            (&[2000, 4000, 8000, 9000], 7000, new(&[2000, 4000, 7000, 8000])),
+            (&[2000, 4000, 6000, 8000], 8014, Noted),
+            (&[2000, 4000, 6000, 8000], 8015, Cleared),
+            (&[2000, 4000, 6000, 8000], 9999, Cleared),
             (&[2000, 4000, 6000, 8000], 5000, new(&[2000, 4000, 5000, 6000])),
         ] {
-            assert_eq!(doubt(Some(&doubted(notes)), at(time), HOUR), expected, "{notes:?} {time}");
+            assert_eq!(doubt(Some(&doubted(notes)), at(time), Some(HOUR)), expected, "{notes:?} {time}");
         }
     }
 
     #[test]
     fn a_tick_runs_once_and_as_often_as_attempts_allow_if_it_does_not_end() {
         let tick = Tick::from_millis;
-        assert_eq!(decide(None, tick(7), 1, 0), Claim(1));
+        assert_eq!(decide(None, tick(7), 1, None), Claim(1));
         for (of, state, attempt, attempts, decision) in [
             (6, Started, 1, 1, Claim(1)),
             (6, Done, 1, 1, Claim(1)),
@@ -188,7 +240,7 @@ mod tests {
             let mut run = Run::claim(None, tick(of), attempt, FencingToken::new(1), "", tick(of));
             run.state = state;
             assert_eq!(
-                decide(Some(&run), tick(7), attempts, attempts),
+                decide(Some(&run), tick(7), attempts, None),
                 decision,
                 "{of} {state} {attempt} of {attempts}"
             );
@@ -209,7 +261,23 @@ mod tests {
         ] {
             let mut run = Run::claim(None, tick(of), attempt, FencingToken::new(1), "", tick(of));
             run.state = state;
-            assert_eq!(decide(Some(&run), tick(7), 3, paused), decision, "{of} {state} {attempt} {paused}");
+            assert_eq!(
+                decide(Some(&run), tick(7), 3, Some(paused)),
+                decision,
+                "{of} {state} {attempt} {paused}"
+            );
+        }
+    }
+
+    /// The record was deleted, or replaced by an earlier one.
+    #[test]
+    fn a_loop_goes_on_with_the_attempt_after_its_own() {
+        let tick = Tick::from_millis;
+        let earlier = Run::claim(None, tick(6), 1, FencingToken::new(1), "", tick(6));
+        for record in [None, Some(&earlier)] {
+            for (over, attempt) in [(None, 1), (Some(0), 1), (Some(2), 3)] {
+                assert_eq!(decide(record, tick(7), 9, over), Claim(attempt), "{over:?}");
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use zlock_core::{ErrorKind, Result, Retry, RetryPolicy};
 
 use crate::guard::Guard;
 use crate::job::job_run::JobRun;
-use crate::job::missed::{LOOK, due};
+use crate::job::missed::{LOOK, LOOK_AT_WRONG, Missed, due};
 use crate::job::outcome::{JobContext, Outcome};
 use crate::job::record::RunState;
 use crate::job::recurring::{Claimed, RecurringJob, Wanted};
@@ -27,14 +27,19 @@ impl RecurringJob {
     /// Runs the closure at each tick of the schedule, on one of the machines that call this. Returns when the schedule has no
     /// more ticks.
     ///
-    /// It reads the record once at the beginning, and sends no request between the ticks. At a tick it does what
+    /// It reads the record at the beginning, and sends no request between the ticks. As long as the job has no record, or this machine's
+    /// clock is behind the last tick, it reads the record at each tick. At a tick it does what
     /// [`run`](Self::run) does, but waits for a run in progress. If that run fails or its process
     /// dies, and [`attempts`](Self::attempts) are left, it runs the same tick again; otherwise it goes on with the next tick. After an attempt
     /// that has failed, all machines pause, for half a second to a second at first, and for up to 30 seconds later. Ticks that were
     /// missed are run as [`missed`](Self::missed) says. A tick for which the loop had to wait until the next one was due counts as missed.
     ///
+    /// The ticks follow from what was decided last, by the record or by this loop. A clock that is wrong for a while, in either
+    /// direction, leaves out none. A tick that this loop has run is not run again with the same attempt, even if the record is deleted.
+    ///
     /// An error of the closure is logged. A panic is logged, too, and counts as an error: it ends neither this loop nor, with
     /// further attempts, those of other machines. While the store cannot be reached, the loop keeps trying, until the next tick is due.
+    /// The end of the loop is logged with its reason.
     ///
     /// # Errors
     /// Errors that trying again does not change, such as [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), and
@@ -75,27 +80,40 @@ impl RecurringJob {
         F: FnMut(JobContext, Tick) -> W,
         W: Future<Output = std::result::Result<(), E>>,
     {
-        let mut ticks = Ticks::new(self, schedule).await?;
-        while let Some(run) = ticks.next().await? {
-            let context = JobContext::new(run.context(), run.tick(), run.attempt());
-            let work = caught(Box::pin(async { job(context, run.tick()).await }));
-            let worked = run.run_boxed(Box::pin(work)).await;
-            ticks.end(run, worked.map(settled)).await?;
-        }
-        Ok(())
+        let looped = async {
+            let mut ticks = Ticks::new(self, schedule).await?;
+            while let Some(run) = ticks.next().await? {
+                let context = JobContext::new(run.context(), run.tick(), run.attempt());
+                let work = caught(Box::pin(async { job(context, run.tick()).await }));
+                let worked = run.run_boxed(Box::pin(work)).await;
+                ticks.end(run, worked.map(settled)).await?;
+            }
+            Ok(())
+        };
+        self.log_end(looped.await)
     }
 
-    /// Returns the tick after which the first ones are due.
-    async fn first(&self) -> Result<Tick> {
+    /// Logs why the loop ends, and returns that.
+    pub(crate) fn log_end(&self, ended: Result<()>) -> Result<()> {
+        let reason: &dyn Display = match &ended {
+            Ok(()) => &"the schedule has no more ticks",
+            Err(error) => error,
+        };
+        tracing::info!(path = %self.path(), %reason, "a job is not run any more by this loop");
+        ended
+    }
+
+    /// Reads the tick that was decided last. `None` for a job without a record.
+    async fn decided(&self) -> Result<Option<Tick>> {
         let mut pauses = PAUSES.start();
         loop {
             match self.last().await {
-                Ok(None) => return Ok(Tick::at(self.clock.now())),
+                Ok(None) => return Ok(None),
                 Ok(Some(run)) if run.state == RunState::Done || run.attempt >= self.attempts => {
-                    return Ok(run.tick);
+                    return Ok(Some(run.tick));
                 }
                 // It may be run again.
-                Ok(Some(run)) => return Ok(run.tick.before()),
+                Ok(Some(run)) => return Ok(Some(run.tick.before())),
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
                     self.sleep(pauses.next_delay().unwrap_or_default()).await?;
@@ -121,14 +139,21 @@ impl RecurringJob {
 }
 
 /// The runs of a job that this process claims, one after another, as a schedule says. The caller does the work of each.
+///
+/// What was decided last leads, and the clock only proposes the ticks after it, up to now.
 #[derive(Debug)]
 pub(crate) struct Ticks<S> {
     job: RecurringJob,
     schedule: S,
-    /// The time up to which all ticks have been looked at.
+    /// The last tick that is decided: it was run or given up, on this machine or another, or left out on this one. Clocks that are
+    /// behind it prove it wrong, so the record is read again.
     after: Tick,
-    /// The next tick, for which this process waits.
-    awaited: Option<Tick>,
+    /// The last tick that this process has run. It does so once, whatever the record says.
+    ran: Option<Tick>,
+    /// The job had no record when that was read last.
+    is_new: bool,
+    /// The clock was behind, or several ticks were due at once, and the store has not confirmed a tick since. So the clock may be wrong.
+    is_doubtful: bool,
     due: VecDeque<Tick>,
     current: Option<Current>,
     /// The pauses before further attempts at that tick.
@@ -152,19 +177,26 @@ struct Current {
     tick: Tick,
     /// The tick with which attempts at this one end: the first one that was not due yet when they began.
     until: Option<Tick>,
-    /// The number of failed attempts after which this process has paused.
-    paused: u32,
+    /// The number of attempts, here or elsewhere, after which this process has paused.
+    over: u32,
 }
 
 impl<S: Schedule> Ticks<S> {
     pub(crate) async fn new(job: &RecurringJob, schedule: S) -> Result<Self> {
         let job = job.with_period_of(&schedule)?;
-        let after = job.first().await?;
+        let mut ticks = Ticks {
+            job,
+            schedule,
+            after: Tick::from_millis(u64::MAX),
+            ran: None,
+            is_new: true,
+            is_doubtful: false,
+            due: VecDeque::new(),
+            current: None,
+            pauses: PAUSES.start(),
+        };
         // What was missed is due at once.
-        let due = VecDeque::new();
-        let mut ticks =
-            Ticks { job, schedule, after, awaited: None, due, current: None, pauses: PAUSES.start() };
-        ticks.look(None);
+        ticks.look(None).await?;
         Ok(ticks)
     }
 
@@ -176,15 +208,11 @@ impl<S: Schedule> Ticks<S> {
                     return Ok(Some(run));
                 }
             } else if let Some(tick) = self.due.pop_front() {
-                let until = self.schedule.next(tick.max(self.now()));
-                (self.current, self.pauses) = (Some(Current { tick, until, paused: 0 }), PAUSES.start());
+                let until = self.next_after(tick.max(self.now()));
+                (self.current, self.pauses) = (Some(Current { tick, until, over: 0 }), PAUSES.start());
             } else {
-                // One that is not later would be awaited again and again, without a pause.
-                let next = self.schedule.next(self.after).filter(|next| *next > self.after);
-                let Some(next) = next else { return Ok(None) };
-                self.sleep_until(next).await?;
-                self.awaited = Some(next);
-                self.look(None);
+                let Some(next) = self.next_after(self.after.min(self.now())) else { return Ok(None) };
+                self.wait(next).await?;
             }
         }
     }
@@ -200,37 +228,65 @@ impl<S: Schedule> Ticks<S> {
             tracing::warn!(%path, %tick, %error, "a job has failed");
         }
         match run.end_as(worked).await {
-            Ok(Ok(())) => self.current = None,
-            Ok(Err(_)) if attempt < self.job.attempts => self.pause_after(attempt).await?,
-            Ok(Err(_)) => {
-                if attempt > 1 {
-                    tracing::warn!(%path, %tick, attempt, "a job is not run again");
-                }
-                self.current = None;
+            Ok(Ok(())) => {
+                self.pass(tick);
+                return Ok(());
             }
+            Ok(Err(_)) => {}
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%path, %tick, %error, "a job was cancelled, or its end could not be recorded");
-                self.pause().await?;
             }
             Err(error) => return Err(error),
         }
+        if attempt < self.job.attempts {
+            return self.pause_after(attempt).await;
+        }
+        if attempt > 1 {
+            tracing::warn!(%path, %tick, attempt, "a job is not run again");
+        }
+        self.pass(tick);
         Ok(())
     }
 
-    /// Finds what is due by now. A tick that another process has run meanwhile is not missed.
-    fn look(&mut self, run_elsewhere: Option<Tick>) {
-        // If the clock was set back, the record keeps ticks from running again.
-        let now = self.job.clock.now();
-        let after = self.after.min(Tick::at(now));
-        let due = due(&self.schedule, after, now, self.awaited, (self.job.missed, self.job.deadline));
-        let is_run = run_elsewhere.is_some_and(|tick| !due.ticks.contains(&tick));
-        let skipped = due.skipped.saturating_sub(usize::from(is_run));
-        if skipped > 0 {
-            let skipped = u64::try_from(skipped).unwrap_or(u64::MAX);
-            tracing::warn!(path = %self.job.path(), skipped, "ticks of a job were missed");
-            self.job.reports.report(|observer, name| observer.job_skipped(name, skipped));
+    /// Waits until a tick is due by the clock, or until an earlier one is the next, since the clock was set back. Then finds what is
+    /// due.
+    async fn wait(&mut self, next: Tick) -> Result<()> {
+        loop {
+            let now = self.job.clock.now();
+            let left = next.time().duration_since(now).unwrap_or_default();
+            if left.is_zero() || self.next_after(Tick::at(now)).is_none_or(|earlier| earlier < next) {
+                return self.look(Some(next)).await;
+            }
+            let look = if self.is_doubtful { LOOK_AT_WRONG } else { LOOK };
+            self.job.sleep(left.min(look)).await?;
         }
-        (self.due, self.after) = (due.ticks.into(), Tick::at(now));
+    }
+
+    /// Finds what is due by now. Reads the record first if the job had none, and if the clock may be wrong or other machines may have
+    /// run the job meanwhile. Without a record, only the tick that was awaited can be due.
+    async fn look(&mut self, awaited: Option<Tick>) -> Result<()> {
+        let second = self.next_after(self.after).and_then(|first| self.next_after(first));
+        let (now, are_several) = (self.now(), second.is_some_and(|second| second <= self.now()));
+        if now < self.after || are_several {
+            self.is_doubtful = true;
+        }
+        if self.is_doubtful || self.is_new {
+            let known = if now < self.after { self.ran } else { Some(self.after) };
+            let decided = self.job.decided().await?;
+            let begin = awaited.map_or(now, |tick| tick.before().min(now));
+            (self.is_new, self.after) = (decided.is_none(), decided.max(known).unwrap_or(begin));
+        }
+        self.propose(awaited.is_some());
+        Ok(())
+    }
+
+    /// Finds what is due by now, after what was decided.
+    fn propose(&mut self, has_waited: bool) {
+        let now = self.job.clock.now();
+        let missed = if self.is_new { Missed::Skip } else { self.job.missed };
+        self.due = due(&self.schedule, self.after, now, has_waited, (missed, self.job.deadline)).into();
+        // The others are left out.
+        self.after = self.due.front().map_or(Tick::at(now), |first| first.before()).max(self.after);
     }
 
     /// Claims the tick, unless it has run or has no attempts left.
@@ -250,7 +306,11 @@ impl<S: Schedule> Ticks<S> {
             claimed = later;
         }
         match claimed {
-            Ok(Ok(run)) => return Ok(Some(run)),
+            Ok(Ok(run)) => {
+                self.ran = Some(tick);
+                self.report_skipped(&run);
+                return Ok(Some(run));
+            }
             // That of another machine. If all that wait for it went on at once, the attempts would be used up in a moment.
             Ok(Err(Outcome::GaveUp(run)))
                 if run.state == RunState::Failed && run.attempt < self.job.attempts =>
@@ -263,7 +323,8 @@ impl<S: Schedule> Ticks<S> {
             }
             Ok(Err(Outcome::Doubted(run))) => {
                 let last = run.tick;
-                tracing::warn!(%path, %tick, %last, "a job is not run, since this machine's clock may be far ahead");
+                tracing::warn!(%path, %tick, %last, "a job is not run yet: nobody ran it for so long, or this machine's clock is ahead");
+                return self.wait_in_doubt(tick).await.map(|()| None);
             }
             Ok(Err(_)) => {}
             Err(error) if error.is_retryable() => {
@@ -273,27 +334,52 @@ impl<S: Schedule> Ticks<S> {
             }
             Err(error) => return Err(error),
         }
-        self.current = None;
+        self.pass(tick);
         Ok(None)
     }
 
+    /// Waits for the next tick by a clock that is doubted. Nothing is decided, so if the clock is set back, what is due by then is run.
+    async fn wait_in_doubt(&mut self, tick: Tick) -> Result<()> {
+        (self.current, self.due, self.is_doubtful) = (None, VecDeque::new(), true);
+        let next = self.next_after(self.now());
+        if next.is_none() || self.job.missed.most() == 0 {
+            self.after = self.after.max(tick);
+        }
+        match next {
+            Some(next) => self.wait(next).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reports the ticks between the last one that was run and this one. Each of them is left out by all machines from now on, and is
+    /// between two runs only once.
+    fn report_skipped(&self, run: &JobRun) {
+        let between = |last: Tick| self.schedule.due(last, run.tick().before()).len();
+        let skipped = u64::try_from(run.before.map_or(0, between)).unwrap_or(u64::MAX);
+        if skipped > 0 {
+            tracing::warn!(path = %self.job.path(), skipped, "ticks of a job were missed");
+            self.job.reports.report(|observer, name| observer.job_skipped(name, skipped));
+        }
+    }
+
     async fn try_claim(&self, current: Current, guard: Option<Guard>) -> Result<Claimed> {
-        let Current { tick, paused, .. } = current;
+        let Current { tick, over, .. } = current;
         // The ticks are found by the clock, which may be ahead even if this one is not.
-        let (next, time) = (self.schedule.next(tick), tick.max(self.now()));
-        self.job.claim(Wanted { tick, next, time, paused }, guard).await
+        let (next, time) = (self.next_after(tick), tick.max(self.now()));
+        let wanted = Wanted { tick, next, time, schedule: Some(&self.schedule), over: Some(over) };
+        self.job.claim(wanted, guard).await
     }
 
     /// Waits for the lock, and claims the tick. Returns `None` if it is not to be run any more, since the next one is due by now.
     async fn claim_later(&mut self, current: Current) -> Result<Option<Claimed>> {
         let tick = current.tick;
         let guard = self.job.lock.acquire().await?;
-        (self.after, self.awaited) = (tick.before(), Some(tick));
-        self.look(Some(tick));
+        self.after = tick.before();
+        self.propose(true);
         if self.due.front() == Some(&tick) {
             self.due.pop_front();
             // The wait may have taken longer than until the tick after it.
-            let current = Current { until: self.schedule.next(tick.max(self.now())), ..current };
+            let current = Current { until: self.next_after(tick.max(self.now())), ..current };
             self.current = Some(current);
             return self.try_claim(current, Some(guard)).await.map(Some);
         }
@@ -305,10 +391,20 @@ impl<S: Schedule> Ticks<S> {
         Tick::at(self.job.clock.now())
     }
 
-    /// Waits after a failed attempt at the current tick.
+    /// Returns the first tick of the schedule that is later. One that is not would be awaited again and again, without a pause.
+    fn next_after(&self, tick: Tick) -> Option<Tick> {
+        self.schedule.next(tick).filter(|next| *next > tick)
+    }
+
+    /// Goes on with the ticks after this one.
+    fn pass(&mut self, tick: Tick) {
+        (self.current, self.after, self.is_doubtful) = (None, self.after.max(tick), false);
+    }
+
+    /// Waits after an attempt at the current tick.
     async fn pause_after(&mut self, attempt: u32) -> Result<()> {
         if let Some(current) = &mut self.current {
-            current.paused = attempt;
+            current.over = current.over.max(attempt);
         }
         self.pause().await
     }
@@ -318,19 +414,11 @@ impl<S: Schedule> Ticks<S> {
         let pause = self.pauses.next_delay().unwrap_or_default();
         self.job.sleep(pause).await?;
         let now = self.now();
-        self.current.take_if(|current| current.until.is_some_and(|until| until <= now));
-        Ok(())
-    }
-
-    /// Sleeps until the clock shows this tick, or an earlier tick has become the next one, since the clock was set back.
-    async fn sleep_until(&self, next: Tick) -> Result<()> {
-        loop {
-            let now = self.job.clock.now();
-            let Ok(left) = next.time().duration_since(now) else { return Ok(()) };
-            if left.is_zero() || self.schedule.next(Tick::at(now)).is_none_or(|earlier| earlier < next) {
-                return Ok(());
-            }
-            self.job.sleep(left.min(LOOK)).await?;
+        if let Some(Current { tick, until: Some(until), .. }) = self.current
+            && until <= now
+        {
+            self.pass(tick);
         }
+        Ok(())
     }
 }

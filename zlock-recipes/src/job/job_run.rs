@@ -23,6 +23,8 @@ use crate::value::SharedValue;
 pub struct JobRun {
     pub(super) guard: Guard,
     pub(super) run: Run,
+    /// The tick that the record had before.
+    pub(super) before: Option<Tick>,
     pub(super) version: Version,
     pub(super) late: Duration,
     pub(super) record: SharedValue,
@@ -98,7 +100,7 @@ impl JobRun {
     }
 
     async fn end(self, state: RunState, outcome: JobOutcome) -> Result<()> {
-        let JobRun { guard, run, version, late, record, clock, period, reports } = self;
+        let JobRun { guard, run, version, late, record, clock, period, reports, .. } = self;
         let ended = run.ended(state, Tick::at(clock.now()));
         let (values, path) = (record.values("job")?, record.path());
         let written = guard.release_with_write(values, path, version, ended.to_data().as_bytes()).await;

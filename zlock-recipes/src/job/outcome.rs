@@ -20,7 +20,7 @@ pub enum Outcome<R> {
     Running(Run),
     /// The tick has no attempts left: the last one failed, or its process died. Has the last run.
     GaveUp(Run),
-    /// The tick is so much later than the last one that this machine's clock may be wrong, so it was not run. Has the last run, with
+    /// The tick is so much later than the last one that this machine's clock may be wrong, so it was not run yet. Has the last run, with
     /// a note of the time. See [`RecurringJob::period`](super::RecurringJob::period).
     Doubted(Run),
 }

@@ -112,15 +112,25 @@ pub(super) type Claimed = std::result::Result<JobRun, Outcome<Infallible>>;
 
 /// A tick that a process wants to run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct Wanted<'a> {
     pub(super) tick: Tick,
     /// The tick after it, if that is known.
     pub(super) next: Option<Tick>,
     /// The time that may be doubted: that of the tick, or that of the clock by which it was found.
     pub(super) time: Tick,
-    /// The number of failed attempts after which the caller has paused. After a further one, the tick is not claimed, and the
-    /// outcome is [`GaveUp`](Outcome::GaveUp) although attempts are left.
-    pub(super) paused: u32,
+    /// The schedule that the tick is from.
+    pub(super) schedule: Option<&'a dyn Schedule>,
+    /// The number of attempts after which a loop has paused. After a further one that has failed, the tick is not claimed, and the
+    /// outcome is [`GaveUp`](Outcome::GaveUp) although attempts are left. `None` for a caller that does not pause.
+    pub(super) over: Option<u32>,
+}
+
+impl Wanted<'_> {
+    /// Returns `true` if this is the only tick that was due since the last one, however long that is.
+    fn is_next_after(&self, last: Tick) -> bool {
+        let is_next = self.schedule.is_some_and(|schedule| schedule.next(last) == Some(self.tick));
+        is_next && self.next.is_none_or(|next| next > self.time)
+    }
 }
 
 /// Settings.
@@ -149,17 +159,20 @@ impl RecurringJob {
     }
 
     /// Sets the longest time between two ticks of the job, from a millisecond to 366 days. Defaults to that of the schedule in
-    /// [`every`](Self::every), and to a day in other calls. Another value is refused by the calls that use it.
+    /// [`every`](Self::every); other calls do not know it then. Another value is refused by the calls that use it.
     ///
     /// The record keeps the latest tick, so one that is a year ahead would end the job for a year. Two things are refused:
     ///
-    /// - a tick that is further ahead of this machine's clock than this, with
+    /// - a tick that is further ahead of this machine's clock than this (or than a day, if it is not known), with
     ///   [`InvalidArgument`](ErrorKind::InvalidArgument);
     /// - a tick that is too much later than the last one that was run, with [`Outcome::Doubted`]. The limit is about 1,000 periods,
-    ///   but at least four days and at most 30 days; if the period is longer than 15 days, it is two periods. Either nobody ran
-    ///   the job for so long, or this machine's clock is ahead. The call notes its time in the record. If others run the job,
-    ///   their next tick removes the note. If the note still stands after three periods, nobody does, and the tick is run. If
-    ///   several clocks are far apart, each has a note, and the later ones have to stand for longer.
+    ///   but at least four days and at most 30 days; if the period is longer than 15 days, it is two periods, and if it is not known,
+    ///   100 days. In [`every`](Self::every), the next tick of the schedule after the last one that was run is never too late.
+    ///
+    /// Either nobody ran the job for so long, or this machine's clock is ahead. The call notes its time in the record. If others run
+    /// the job, their next tick removes the note. If the note still stands after three periods (three days, if the period is not
+    /// known), nobody does, and the next call runs its tick. If several clocks are far apart, each has a note, and the later ones have
+    /// to stand for longer.
     #[must_use]
     pub fn period(mut self, period: Duration) -> Self {
         self.period = Some(period);
@@ -285,7 +298,7 @@ impl RecurringJob {
     pub async fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
         self.check(tick)?;
         let next = self.period.map(|period| Tick::at(tick.time() + period));
-        self.claim(Wanted { tick, next, time: tick, paused: u32::MAX }, None).await
+        self.claim(Wanted { tick, next, time: tick, schedule: None, over: None }, None).await
     }
 
     fn period_or_day(&self) -> Duration {
@@ -323,7 +336,7 @@ impl RecurringJob {
     }
 
     /// Claims the tick, or returns why not. Acquires the lock for that, unless the caller has it.
-    pub(super) async fn claim(&self, wanted: Wanted, guard: Option<Guard>) -> Result<Claimed> {
+    pub(super) async fn claim(&self, wanted: Wanted<'_>, guard: Option<Guard>) -> Result<Claimed> {
         let seen = self.record.values("job")?.seen_value(self.record_path()).await?;
         let (guard, seen) = match guard {
             Some(guard) => (guard, seen),
@@ -338,7 +351,7 @@ impl RecurringJob {
     /// Acquires the lock if the record says that the tick may be claimed. Returns it with the record as it was seen before.
     async fn enter(
         &self,
-        wanted: Wanted,
+        wanted: Wanted<'_>,
         mut seen: Option<Value>,
     ) -> Result<std::result::Result<(Guard, Option<Value>), Outcome<Infallible>>> {
         let (mut is_free, mut wait) = (false, FIRST_WAIT);
@@ -376,26 +389,28 @@ impl RecurringJob {
     }
 
     /// Claims the tick under the lock, which is released if the tick is not to be run now.
-    async fn claim_under(&self, guard: Guard, wanted: Wanted, mut seen: Option<Value>) -> Result<Claimed> {
+    async fn claim_under(
+        &self,
+        guard: Guard,
+        wanted: Wanted<'_>,
+        mut seen: Option<Value>,
+    ) -> Result<Claimed> {
         let (tick, token) = (wanted.tick, guard.fencing_token());
         let outcome = loop {
             let record = self.parse(seen.as_ref())?;
             let doubt = self.doubt(record.as_ref(), wanted);
-            let written = match (self.decide(record.as_ref(), wanted), record.as_ref()) {
-                (_, Some(run)) if doubt == Doubt::Noted => break Outcome::Doubted(run.clone()),
+            let before = record.as_ref().map(|run| run.tick);
+            let written = match (self.decide(record.as_ref(), wanted), doubt, record.as_ref()) {
+                (_, Doubt::Noted, Some(run)) => break Outcome::Doubted(run.clone()),
                 // It runs under this very hold, which was entered again.
-                (_, Some(run)) if run.state == RunState::Started && run.fencing_token == token => {
+                (_, _, Some(run)) if run.state == RunState::Started && run.fencing_token == token => {
                     break Outcome::Running(run.clone());
                 }
-                (decision, Some(run)) => match (decision, doubt) {
-                    (_, Doubt::New(notes)) => run.doubts(notes),
-                    (Decision::Claim(attempt), _) => self.started(Some(run), wanted, attempt, token),
-                    (Decision::Ran, _) => break Outcome::AlreadyRan(run.clone()),
-                    (Decision::LastStarted | Decision::LastFailed | Decision::Pause, _) => {
-                        break Outcome::GaveUp(run.clone());
-                    }
-                },
-                (_, None) => self.started(None, wanted, 1, token),
+                (_, Doubt::New(notes), Some(run)) => run.doubts(notes),
+                (Decision::Claim(attempt), _, run) => self.started(run, wanted, attempt, token),
+                (Decision::Ran, _, Some(run)) => break Outcome::AlreadyRan(run.clone()),
+                (_, _, Some(run)) => break Outcome::GaveUp(run.clone()),
+                (_, _, None) => return Err(self.error(ErrorKind::Unexpected)),
             };
             let expected = seen.as_ref().map(|value| value.version);
             match self.record.compare_and_set_held(&guard, expected, written.to_data()).await? {
@@ -407,6 +422,7 @@ impl RecurringJob {
                     return Ok(Ok(JobRun {
                         guard,
                         run: written,
+                        before,
                         version,
                         late,
                         record,
@@ -423,7 +439,7 @@ impl RecurringJob {
     }
 
     /// Returns the record of an attempt that begins.
-    fn started(&self, before: Option<&Run>, wanted: Wanted, attempt: u32, token: FencingToken) -> Run {
+    fn started(&self, before: Option<&Run>, wanted: Wanted<'_>, attempt: u32, token: FencingToken) -> Run {
         let by = String::from_utf8_lossy(&self.reports.client.inner().node_data).into_owned();
         let now = Tick::at(self.clock.now());
         let mut run = Run::claim(before, wanted.tick, attempt, token, &by, now);
@@ -431,14 +447,15 @@ impl RecurringJob {
         run
     }
 
-    fn decide(&self, record: Option<&Run>, wanted: Wanted) -> Decision {
-        decide(record, wanted.tick, self.attempts, wanted.paused)
+    fn decide(&self, record: Option<&Run>, wanted: Wanted<'_>) -> Decision {
+        decide(record, wanted.tick, self.attempts, wanted.over)
     }
 
-    /// Decides whether to doubt this machine's clock. A tick that is not later than the last one does no harm.
-    fn doubt(&self, record: Option<&Run>, wanted: Wanted) -> Doubt {
-        let record = record.filter(|run| wanted.tick > run.tick);
-        doubt(record, wanted.time, self.period_or_day())
+    /// Decides whether to doubt this machine's clock. A tick that is not later than the last one does no harm, and the next one of the
+    /// schedule leaves none out.
+    fn doubt(&self, record: Option<&Run>, wanted: Wanted<'_>) -> Doubt {
+        let record = record.filter(|run| wanted.tick > run.tick && !wanted.is_next_after(run.tick));
+        doubt(record, wanted.time, self.period)
     }
 
     /// Returns `true` if the lock's queue has any node: a holder, or another process that is about to claim the tick.

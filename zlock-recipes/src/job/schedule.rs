@@ -44,13 +44,13 @@ fn ticks<S: Schedule + ?Sized>(schedule: &S, after: Tick) -> impl Iterator<Item 
     })
 }
 
-/// Returns the longest time between two ticks, as the next weeks show it. `None` if there are no two ticks any more.
+/// Returns the longest time between two ticks, as the next year shows it. `None` if there are no two ticks any more.
 pub(crate) fn longest_gap(schedule: &dyn Schedule, now: Tick) -> Option<Duration> {
     // The ticks of an hour, or of some months of a job that runs each month.
     let next: Vec<_> = ticks(schedule, now).take(64).collect();
     let mut longest = next.windows(2).map(|two| two[1].after(two[0])).max()?;
-    // Pauses between bursts: each hour of a week, and each day of five.
-    let hours = (1..8 * 24).chain((8..=35).map(|day| day * 24));
+    // Pauses between bursts: each hour of a week, and each day of a year.
+    let hours = (1..8 * 24).chain((8..=366).map(|day| day * 24));
     for at in hours.map(|hour| Tick::from_millis(now.millis() + hour * HOUR)) {
         let Some(next) = schedule.next(at) else { break };
         if next.after(at) > longest {
@@ -173,23 +173,30 @@ mod tests {
         assert!(calls < 10 * MOST, "{calls} calls");
     }
 
-    /// Each minute of the first five days of 90.
+    /// Each minute of the first so many days of 90.
     #[derive(Debug)]
-    struct Season;
+    struct Season(u64);
 
     impl Schedule for Season {
         fn next(&self, after: Tick) -> Option<Tick> {
             const DAY: u64 = 86_400;
             let next = after.millis() / 60_000 * 60 + 60;
-            Some(tick(if next % (90 * DAY) < 5 * DAY { next } else { (next / (90 * DAY) + 1) * 90 * DAY }))
+            Some(tick(if next % (90 * DAY) < self.0 * DAY {
+                next
+            } else {
+                (next / (90 * DAY) + 1) * 90 * DAY
+            }))
         }
     }
 
     #[test]
     fn a_long_pause_is_the_longest_gap_whenever_it_is_looked_at() {
-        let gap = Duration::from_secs(85 * 86_400 + 60);
-        for day in [0, 4, 10, 40, 54, 56, 60, 89] {
-            assert_eq!(longest_gap(&Season, tick((900 + day) * 86_400)), Some(gap), "{day}");
+        for days in [5, 60] {
+            let gap = Duration::from_secs((90 - days) * 86_400 + 60);
+            for day in [0, 4, 10, 40, 54, 56, 60, 89] {
+                let longest = longest_gap(&Season(days), tick((900 + day) * 86_400));
+                assert_eq!(longest, Some(gap), "{days} {day}");
+            }
         }
     }
 

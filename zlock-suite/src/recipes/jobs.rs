@@ -484,6 +484,30 @@ pub async fn loop_ends_with_its_client(case: &Case<'_>) {
     }
 }
 
+/// An operator empties the record while the job runs. The loop knows that it has run the tick.
+pub async fn record_that_is_emptied_during_a_run_does_not_repeat_it(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(2));
+    let record = a.client.shared_value(job.record_path()).unwrap();
+    let work = async |context: JobContext, _| {
+        record.update(|_| Some(Vec::new())).await.unwrap();
+        runs.run(context).await
+    };
+    let looked = async {
+        case.until("the run", async || runs.of().len() == 2).await;
+        // The first pause after a failure is shorter.
+        sleep(MOMENT * 10).await;
+    };
+    tokio::select! {
+        biased;
+        ended = job.every(Interval::new(MINUTE).unwrap(), work) => panic!("{ended:?}"),
+        () = looked => {}
+    }
+    assert_eq!(runs.of(), [(minute(1), 1), (minute(2), 1)]);
+}
+
 /// A run panics. That counts as a failure: the loop goes on, with another attempt.
 pub async fn panic_is_a_failure(case: &Case<'_>) {
     let (a, runs) = (case.process().await, Runs::default());

@@ -1,4 +1,6 @@
-//! Jobs that run once per tick: the suite's group on each store.
+//! Jobs that run once per tick: the suite's group on each store, and loops over months on clocks that step.
+
+mod clocks;
 
 mod mem {
     use zlock_testkit::mem::MemStore;

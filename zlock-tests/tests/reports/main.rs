@@ -1,5 +1,6 @@
 //! What a client reports to its observer and to tracing.
 
+mod ends;
 mod jobs;
 mod members;
 mod observer;

@@ -19,7 +19,7 @@ struct Seen {
     lines: Vec<String>,
 }
 
-struct Fields<'a>(&'a mut String);
+pub(super) struct Fields<'a>(pub(super) &'a mut String);
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {

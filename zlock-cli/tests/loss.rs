@@ -265,7 +265,8 @@ async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
 }
 
 /// The keeper is stopped once it has the lock, right before it checks that it still has it, or right after that. It continues
-/// when another client holds the lock. The front, which would kill it meanwhile, is stopped too.
+/// when another client holds the lock, and waits for it again. The front, which would kill it meanwhile, is stopped too, and
+/// continues later still: its time to kill is void.
 async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it(site: &Site) {
     if !have_strace() {
         return;
@@ -277,17 +278,20 @@ async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it
         "the lock was lost before the command was started",
     );
     let spots = [
-        ("run", alarm, at_the_alarm),
-        ("run", process, at_the_start),
-        ("lead", alarm, at_the_alarm),
-        ("lead", process, at_the_start),
+        (&["run"][..], alarm, at_the_alarm),
+        (&["run", "--wait", "5m"], process, at_the_start),
+        (&["lead"], alarm, at_the_alarm),
+        (&["lead"], process, at_the_start),
+        // The time to wait is over by then.
+        (&["run", "--wait", "2s"], alarm, at_the_alarm),
     ];
     for (verb, call, why) in spots {
         let other = site.other().await;
         let mutex = other.mutex("/lost/start").unwrap();
         let held = mutex.acquire().await.unwrap();
         let url = site.url(site.proxy.addr(), SESSION);
-        let mut command = zlock(&[verb, "--url", &url, "--kill-after", "200ms", "lost/start", "--", "true"]);
+        let mut command = zlock(verb);
+        command.args(["--url", &url, "--kill-after", "200ms", "lost/start", "--", "true"]);
         let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         while mutex.participants().await.unwrap().len() < 2 {
             sleep(support::POLL).await;
@@ -301,14 +305,23 @@ async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it
         send(front, Signal::STOP);
         let next = mutex.acquire().await.unwrap();
         send(keeper, Signal::CONT);
-        support::is_dead(keeper).await;
+        let expected = if verb.contains(&"2s") {
+            support::is_dead(keeper).await;
+            125
+        } else {
+            while mutex.participants().await.unwrap().len() < 2 {
+                assert!(is_alive(keeper), "{verb:?} {call}: it ended instead of waiting again");
+                sleep(support::POLL).await;
+            }
+            0
+        };
         send(front, Signal::CONT);
-        // A candidate stands again.
-        let expected = if verb == "lead" { 0 } else { 125 };
+        // Longer than the front waits for a reply.
+        sleep(SESSION).await;
         next.release().await.unwrap();
         let output = child.wait_with_output().await.unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(expected) && said.contains(why), "{verb} {call}: {said}");
+        assert!(output.status.code() == Some(expected) && said.contains(why), "{verb:?} {call}: {said}");
         other.close().await.unwrap();
     }
 }

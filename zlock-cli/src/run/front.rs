@@ -136,6 +136,12 @@ impl Front {
             Message::Done(code) => (self.done, self.is_recording) = (Some(code), false),
             Message::Recording => (self.done, self.is_recording) = (Some(exit::FAILED), true),
             Message::Lost => self.is_lost = true,
+            Message::Waiting => {
+                self.vigil = None;
+                if self.end_signal.is_some() {
+                    self.limit_wait();
+                }
+            }
             Message::Signal(_) | Message::Ask => {}
         }
     }
@@ -192,11 +198,16 @@ impl Front {
                 }
                 // Before a command runs, this signal ends the keeper, unless the keeper hangs.
                 if self.vigil.is_none() && signals::ends_a_wait(signal) {
-                    let now = Boot::now();
-                    self.vigil = Some(Vigil::new(now, now.plus(TO_END)));
+                    self.limit_wait();
                 }
             }
         }
+    }
+
+    /// Gives a keeper that was asked to end its wait for the lock a time limit.
+    fn limit_wait(&mut self) {
+        let now = Boot::now();
+        self.vigil = Some(Vigil::new(now, now.plus(TO_END)));
     }
 
     async fn keeper_has_ended(mut self) -> Result<Ended, Failure> {
@@ -216,12 +227,14 @@ impl Front {
         }
         let why = silence(group::is_stopped(self.keeper), load());
         self.kill().await;
-        if self.group.is_none() {
-            return Err(Failure::failed(format!(
-                "the process that waited for the lock {why} and was killed"
-            )));
+        let message = match self.group {
+            None => format!("the process that waited for the lock {why} and was killed"),
+            Some(_) => format!("the process that held the lock {why}; the command was killed"),
+        };
+        if self.group.is_none() && !self.begins_again {
+            return Err(Failure::failed(message));
         }
-        say(&format!("the process that held the lock {why}; the command was killed"));
+        say(&message);
         self.is_lost = true;
         Ok(self.ended(exit::LOST).await)
     }

@@ -29,6 +29,8 @@ pub(super) enum Message {
     Recording,
     /// From the keeper: the lock was lost, and the command was stopped.
     Lost,
+    /// From the keeper: no command was started, and it waits for the lock again. The last deadline no longer counts.
+    Waiting,
 }
 
 /// The length of a message in bytes: its kind and a number.
@@ -45,6 +47,7 @@ impl Message {
             Message::Done(code) => (6, u64::from(code)),
             Message::Lost => (7, 0),
             Message::Recording => (8, 0),
+            Message::Waiting => (9, 0),
         };
         let mut bytes = [kind; LEN];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -63,6 +66,7 @@ impl Message {
             6 => Message::Done(u8::try_from(number).ok()?),
             7 => Message::Lost,
             8 => Message::Recording,
+            9 => Message::Waiting,
             _ => return None,
         })
     }
@@ -137,6 +141,7 @@ mod tests {
             Message::Done(255),
             Message::Lost,
             Message::Recording,
+            Message::Waiting,
         ];
         messages.iter().for_each(|message| front.send(*message));
         for message in messages {

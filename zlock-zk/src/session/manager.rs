@@ -30,6 +30,8 @@ pub(crate) struct ActiveSession {
     states: StateWatcher,
     /// The timeout that the server granted.
     timeout: Duration,
+    /// The time at which the last request of its beginning was sent.
+    sent: Instant,
 }
 
 pub(crate) struct Manager {
@@ -44,7 +46,7 @@ impl Manager {
 
     /// Makes a new session the current one. `None` if the backend is closed.
     pub(crate) fn begin(&self, established: Established) -> Option<ActiveSession> {
-        let Established { client, touches, deadline } = established;
+        let Established { client, touches, deadline, sent } = established;
         let timeout = client.session_timeout();
         let id = SessionId::new(client.session_id().0.cast_unsigned());
         let states = client.state_watcher();
@@ -63,7 +65,7 @@ impl Manager {
         if states.peek_state() != SessionState::SyncConnected {
             self.shared.sessions.suspend(session);
         }
-        Some(ActiveSession { live, states, timeout })
+        Some(ActiveSession { live, states, timeout, sent })
     }
 
     /// Connects for as long as that takes, then [runs](Self::run).
@@ -126,13 +128,13 @@ impl Manager {
     }
 
     async fn keep(&mut self, session: &mut ActiveSession) -> End {
-        let ActiveSession { live, states, timeout } = session;
+        let ActiveSession { live, states, timeout, sent } = session;
         let key = live.session;
         let shared = self.shared.clone();
         let mut events = shared.sessions.events();
         let mut connected = states.peek_state() == SessionState::SyncConnected;
         let mut changes = States::new(states.clone());
-        let mut next = Instant::now() + interval(*timeout);
+        let mut next = *sent + interval(*timeout);
         let mut heartbeat: Option<Heartbeat> = None;
         let mut beats: u32 = 0;
         loop {

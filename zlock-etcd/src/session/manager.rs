@@ -228,7 +228,6 @@ impl Manager {
                         let error = failure.explain(error);
                         let error =
                             if is_ours || causes.is_empty() { error } else { error.with_message(causes) };
-                        tracing::warn!(%error, "no session yet");
                         shared.sessions.attempt_failed(error);
                     }
                 }

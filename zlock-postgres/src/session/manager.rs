@@ -195,7 +195,6 @@ impl Manager {
                         attempts.failed(matches!(failure, Failure::Silent));
                         let error = options.kit.connect_error(failure.classify().kind);
                         let error = failure.explain(error);
-                        tracing::warn!(%error, "no session yet");
                         shared.sessions.attempt_failed(error);
                     }
                 }

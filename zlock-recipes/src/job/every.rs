@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::sleep;
+use zlock_core::kit::FailureLog;
 use zlock_core::{ErrorKind, Result, Retry, RetryPolicy};
 
 use crate::guard::Guard;
@@ -87,7 +88,7 @@ impl RecurringJob {
 
     /// Returns the tick after which the first ones are due.
     async fn first(&self) -> Result<Tick> {
-        let mut pauses = PAUSES.start();
+        let (mut pauses, mut log) = (PAUSES.start(), FailureLog::default());
         loop {
             match self.last().await {
                 Ok(None) => return Ok(Tick::at(self.clock.now())),
@@ -97,7 +98,9 @@ impl RecurringJob {
                 // It may be run again.
                 Ok(Some(run)) => return Ok(run.tick.before()),
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
+                    if log.is_due(&error) {
+                        tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
+                    }
                     self.sleep(pauses.next_delay().unwrap_or_default()).await?;
                 }
                 Err(error) => return Err(error),
@@ -133,6 +136,8 @@ pub(crate) struct Ticks<S> {
     current: Option<Current>,
     /// The pauses before further attempts at that tick.
     pauses: Retry,
+    /// Of the attempts since the last claim.
+    log: FailureLog,
 }
 
 /// Returns the error of work that has failed or panicked.
@@ -162,8 +167,16 @@ impl<S: Schedule> Ticks<S> {
         let after = job.first().await?;
         // What was missed is due at once.
         let due = VecDeque::new();
-        let mut ticks =
-            Ticks { job, schedule, after, awaited: None, due, current: None, pauses: PAUSES.start() };
+        let mut ticks = Ticks {
+            job,
+            schedule,
+            after,
+            awaited: None,
+            due,
+            current: None,
+            pauses: PAUSES.start(),
+            log: FailureLog::default(),
+        };
         ticks.look(None);
         Ok(ticks)
     }
@@ -250,7 +263,10 @@ impl<S: Schedule> Ticks<S> {
             claimed = later;
         }
         match claimed {
-            Ok(Ok(run)) => return Ok(Some(run)),
+            Ok(Ok(run)) => {
+                self.log = FailureLog::default();
+                return Ok(Some(run));
+            }
             // That of another machine. If all that wait for it went on at once, the attempts would be used up in a moment.
             Ok(Err(Outcome::GaveUp(run)))
                 if run.state == RunState::Failed && run.attempt < self.job.attempts =>
@@ -267,7 +283,9 @@ impl<S: Schedule> Ticks<S> {
             }
             Ok(Err(_)) => {}
             Err(error) if error.is_retryable() => {
-                tracing::warn!(%path, %tick, %error, "a job could not be run");
+                if self.log.is_due(&error) {
+                    tracing::warn!(%path, %tick, %error, "a job could not be run");
+                }
                 self.pause().await?;
                 return Ok(None);
             }

@@ -3,4 +3,5 @@
 mod jobs;
 mod members;
 mod observer;
+mod outages;
 mod spans;

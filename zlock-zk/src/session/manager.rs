@@ -198,7 +198,6 @@ impl Manager {
                         return None;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "no session yet");
                         shared.sessions.attempt_failed(error);
                         attempts.failed(false);
                     }

@@ -37,6 +37,8 @@ pub(super) struct Keeper {
     pub(super) front: Pid,
     /// The signals that zlock ignores, but did not ignore when it was started.
     pub(super) ignored: Vec<i32>,
+    /// When the wait for the lock began.
+    pub(super) began: Boot,
 }
 
 impl Keeper {
@@ -88,7 +90,8 @@ impl Keeper {
     }
 
     async fn keep_lock(&self, link: &mut Link, log: &mut Log) -> Result<u8, Failure> {
-        let began = Instant::now();
+        let now = Instant::now();
+        let began = now.checked_sub(self.began.until(Boot::now())).unwrap_or(now);
         // Not later: connecting may take long.
         let tick = self.args.tick.map(|period| nearest(period, log)).transpose()?;
         // A command must not run before the front can forward signals to it and kill it.
@@ -161,15 +164,17 @@ impl Keeper {
             Some(lock) => format!("{}: locked, token {}", lock.path(), lock.fencing_token()),
             None => format!("{}: joined", held.path()),
         });
-        let start = Start {
+        let start = link.descriptor().map_err(cannot_start).map(|link| Start {
             command: self.args.command.clone(),
             shell: self.args.shell,
             environment: environment(&held, store),
             terminal: self.terminal.clone(),
             ignored: self.ignored.clone(),
-        };
-        let run = match Watchdog::new(&held, grace, store, link, log) {
-            Ok(watchdog) => self.run_command(start, watchdog).await,
+            link,
+        });
+        let watchdog = Watchdog::new(&held, grace, store, link, log);
+        let run = match start.and_then(|start| Ok((start, watchdog?))) {
+            Ok((start, watchdog)) => self.run_command(start, watchdog).await,
             Err(failure) => Ok(Err(failure)),
         };
         // What is claimed is claimed once.

@@ -17,11 +17,24 @@ use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{outcome, zlock};
 
-/// Runs the doctor. Returns its exit code and its findings.
+/// What only the advice for this kind of store may mention.
+const WORDS: [(&str, &[&str]); 3] = [
+    ("zk", &["ZooKeeper", "ZLOCK_AUTH", "minSessionTimeout", "ensemble", "leader"]),
+    ("etcd", &["etcd", "--election-timeout", "--quota-backend-bytes", "cluster", "leader"]),
+    ("postgres", &["pg_hba.conf", "GRANT", "primary"]),
+];
+
+/// Runs the doctor. Returns its exit code and its findings. Their advice fits the store.
 async fn doctor(url: &str, prefix: &[&str]) -> (i32, Vec<Value>) {
     let (code, stdout, stderr) = outcome(zlock(&["doctor", "--json", "--url", url]).args(prefix)).await;
     let all: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
     assert_eq!(all["ok"], code == 0, "{all}");
+    let (scheme, _) = url.split_once("://").unwrap();
+    let own = WORDS.iter().find(|(store, _)| scheme.starts_with(store)).unwrap().1;
+    for word in WORDS.iter().flat_map(|(_, words)| *words).filter(|word| !own.contains(word)) {
+        let names = |finding: &Value| finding["remedy"].as_str().is_some_and(|remedy| remedy.contains(word));
+        assert!(!all["findings"].as_array().unwrap().iter().any(names), "{word}: {all}");
+    }
     (code, all["findings"].as_array().unwrap().clone())
 }
 
@@ -245,6 +258,21 @@ async fn etcd() {
     .await;
 }
 
+#[tokio::test]
+async fn an_etcd_that_grants_longer_sessions_only() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let server = Etcd::start_with(&["--election-timeout=4000", "--heartbeat-interval=400"]).await;
+        let (code, findings) = doctor(&format!("etcd://{}?session_timeout=3s", server.addr()), &[]).await;
+        assert_eq!((code, bad(&findings)), (1, vec!["session timeout: 6s instead of 3s".to_owned()]));
+        let finding = findings.iter().find(|finding| finding["check"] == "session timeout").unwrap();
+        assert!(finding["remedy"].as_str().unwrap().contains("--election-timeout"), "{finding}");
+    })
+    .await;
+}
+
 /// A database as an operator sets it up.
 async fn set_up(server: &PostgresServer) {
     let sql = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;"];
@@ -269,6 +297,8 @@ async fn postgres() {
 
         let (code, sql, _) = outcome(&mut zlock(&["pg", "schema"])).await;
         assert_eq!(code, 0);
+        let (_, findings) = doctor(&url.replace("zlock@", "stranger@"), &[]).await;
+        assert!(message(&findings, "reachable").contains("stranger"), "{findings:?}");
         server.sql(&[&sql, "GRANT zlock_user TO zlock;"].concat()).await;
         let (code, findings) = doctor(&url, &["app"]).await;
         assert_eq!((code, bad(&findings)), (0, Vec::new()));

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use zlock::{Client, Guard};
 use zlock_testkit::{Flow, have_strace};
 
@@ -265,7 +265,8 @@ async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
 }
 
 /// The keeper is stopped once it has the lock, right before it checks that it still has it, or right after that. It continues
-/// when another client holds the lock. The front, which would kill it meanwhile, is stopped too.
+/// when another client holds the lock, and waits for it again. The front, which would kill it meanwhile, is stopped too, and
+/// continues later still: its time to kill is void.
 async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it(site: &Site) {
     if !have_strace() {
         return;
@@ -277,18 +278,20 @@ async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it
         "the lock was lost before the command was started",
     );
     let spots = [
-        ("run", alarm, at_the_alarm),
-        ("run", process, at_the_start),
-        ("lead", alarm, at_the_alarm),
-        ("lead", process, at_the_start),
+        (&["run"][..], alarm, at_the_alarm),
+        (&["run", "--wait", "5m"], process, at_the_start),
+        (&["lead"], alarm, at_the_alarm),
+        (&["lead"], process, at_the_start),
+        (&["run", "--wait", "10s"], alarm, at_the_alarm),
     ];
     for (verb, call, why) in spots {
         let other = site.other().await;
         let mutex = other.mutex("/lost/start").unwrap();
         let held = mutex.acquire().await.unwrap();
         let url = site.url(site.proxy.addr(), SESSION);
-        let mut command = zlock(&[verb, "--url", &url, "--kill-after", "200ms", "lost/start", "--", "true"]);
-        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut command = zlock(verb);
+        command.args(["--url", &url, "--kill-after", "200ms", "lost/start", "--", "true"]);
+        let (child, began) = (command.stderr(std::process::Stdio::piped()).spawn().unwrap(), Instant::now());
         while mutex.participants().await.unwrap().len() < 2 {
             sleep(support::POLL).await;
         }
@@ -300,15 +303,59 @@ async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it
             .await;
         send(front, Signal::STOP);
         let next = mutex.acquire().await.unwrap();
+        let is_over = verb.contains(&"10s");
+        if is_over {
+            sleep_until(began + Duration::from_secs(10)).await;
+        }
         send(keeper, Signal::CONT);
-        support::is_dead(keeper).await;
+        let expected = if is_over {
+            support::is_dead(keeper).await;
+            125
+        } else {
+            while mutex.participants().await.unwrap().len() < 2 {
+                assert!(is_alive(keeper), "{verb:?} {call}: it ended instead of waiting again");
+                sleep(support::POLL).await;
+            }
+            0
+        };
         send(front, Signal::CONT);
-        // A candidate stands again.
-        let expected = if verb == "lead" { 0 } else { 125 };
+        // Longer than the front waits for a reply.
+        sleep(SESSION).await;
         next.release().await.unwrap();
         let output = child.wait_with_output().await.unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(expected) && said.contains(why), "{verb} {call}: {said}");
+        assert!(output.status.code() == Some(expected) && said.contains(why), "{verb:?} {call}: {said}");
+        other.close().await.unwrap();
+    }
+}
+
+/// The keeper is stopped right before it starts the command, until the front kills it. The command was not started, so the
+/// front waits for the lock again.
+async fn a_keeper_that_is_killed_before_it_starts_the_command_is_replaced(site: &Site) {
+    if !have_strace() {
+        return;
+    }
+    for verb in [&["run"][..], &["run", "--wait", "5m"], &["lead"]] {
+        let folder = support::folder();
+        let file = folder.path().join("started");
+        let other = site.other().await;
+        let mutex = other.mutex("/lost/killed").unwrap();
+        let held = mutex.acquire().await.unwrap();
+        let url = site.url(site.proxy.addr(), SESSION);
+        let mut command = zlock(verb);
+        command.args(["--url", &url, "--kill-after", "200ms", "lost/killed", "--"]);
+        command.args(["sh", "-c", &format!("echo ran >> {}", file.display())]);
+        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        while mutex.participants().await.unwrap().len() < 2 {
+            sleep(support::POLL).await;
+        }
+        let keeper = support::children(pid_of(&child))[0];
+        let _strace = stop_at(keeper, "pipe2,socketpair").await;
+        held.release().await.unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && said.contains("and was killed"), "{verb:?}: {said}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "ran\n", "{verb:?}");
         other.close().await.unwrap();
     }
 }
@@ -446,6 +493,7 @@ on_each_store! {
     one_of_two_that_were_stopped_goes_on,
     a_keeper_that_is_stopped_starts_nothing_later,
     a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it,
+    a_keeper_that_is_killed_before_it_starts_the_command_is_replaced,
     a_keeper_that_is_stopped_for_a_moment_loses_nothing,
     keeper_killed,
     front_killed,

@@ -4,6 +4,7 @@ use etcd_client::{AlarmAction, AlarmType, Client, GetOptions, KeyValue, StatusRe
 use zlock::LockPath;
 use zlock::etcd::EtcdOptions;
 
+use super::Advice;
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
@@ -15,6 +16,13 @@ const MANY_REVISIONS: i64 = 10_000;
 
 /// A quarter below the default quota of 2 GiB.
 const LARGE: i64 = 3 << 29;
+
+pub(super) const ADVICE: Advice = Advice {
+    credentials: "check ZLOCK_USER and its password",
+    session: "lower the servers' --election-timeout, which limits the TTL of leases",
+    reads: "check that this client may read below the prefix, and that the cluster has a leader",
+    writes: "check that the cluster accepts writes: a leader, and a database below --quota-backend-bytes",
+};
 
 pub(super) async fn examine(
     options: &EtcdOptions,

@@ -36,6 +36,35 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The name of the lock that the doctor acquires.
 const PROBE: &str = "zlock-doctor";
 
+/// What may be wrong, where only the kind of store makes the difference.
+struct Advice {
+    credentials: &'static str,
+    session: &'static str,
+    reads: &'static str,
+    writes: &'static str,
+}
+
+impl Advice {
+    fn of(target: &Target) -> Self {
+        match target {
+            #[cfg(feature = "zk")]
+            Target::Zk(_) => zk::ADVICE,
+            #[cfg(feature = "etcd")]
+            Target::Etcd(_) => etcd::ADVICE,
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => postgres::ADVICE,
+            // It is inside this process.
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => Advice {
+                credentials: "use mem:// without credentials",
+                session: "use it as it is",
+                reads: "run zlock doctor again",
+                writes: "run zlock doctor again",
+            },
+        }
+    }
+}
+
 pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
     let url = args.store.url.clone().unwrap_or_default();
     let target = Target::of(&args.store)?;
@@ -50,7 +79,7 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
             return Err(error.into());
         }
         Err(error) => {
-            findings.push(unreachable(&error));
+            findings.push(unreachable(&error, &Advice::of(&target)));
             examine_without_session(&target, &mut findings).await;
         }
         Ok(store) => {
@@ -68,10 +97,10 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
     checked(is_well, printed)
 }
 
-fn unreachable(error: &Error) -> Finding {
+fn unreachable(error: &Error, advice: &Advice) -> Finding {
     let message = error.to_string();
     let remedy = match error.kind() {
-        ErrorKind::NotAuthorized => "check ZLOCK_USER, its password, and ZLOCK_AUTH",
+        ErrorKind::NotAuthorized => advice.credentials,
         // Of PostgreSQL alone.
         ErrorKind::InvalidArgument => "the server can be reached: the findings below say more",
         // It is not the network.
@@ -90,10 +119,11 @@ async fn examine(
     probe: &LockPath,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Failure> {
-    findings.push(session(store, url));
-    findings.push(round_trip(store, probe).await);
+    let advice = Advice::of(&store.target);
+    findings.push(session(store, url, &advice));
+    findings.push(round_trip(store, probe, &advice).await);
     let client = Client::new(store.backend.clone());
-    findings.push(permission(&client, probe).await?);
+    findings.push(permission(&client, probe, &advice).await?);
     let examined: Result<(), Failure> = match &store.target {
         #[cfg(feature = "zk")]
         Target::Zk(options) => zk::examine(options, prefix, findings).await,
@@ -143,7 +173,7 @@ fn unreadable(failure: Failure) -> Finding {
 }
 
 /// Compares the granted session timeout with the requested one.
-fn session(store: &Store, url: &str) -> Finding {
+fn session(store: &Store, url: &str, advice: &Advice) -> Finding {
     let asked = url
         .split(['?', '&'])
         .find_map(|part| part.strip_prefix("session_timeout=").or_else(|| part.strip_prefix("ttl=")));
@@ -156,21 +186,16 @@ fn session(store: &Store, url: &str) -> Finding {
     Finding::bad(
         "session timeout",
         format!("{granted:?} instead of {asked}"),
-        format!(
-            "use ?session_timeout={}ms, or change the servers' limits \
-             (ZooKeeper: minSessionTimeout and maxSessionTimeout; etcd: --election-timeout)",
-            granted.as_millis()
-        ),
+        format!("use ?session_timeout={}ms, or {}", granted.as_millis(), advice.session),
     )
 }
 
-async fn round_trip(store: &Store, path: &LockPath) -> Finding {
+async fn round_trip(store: &Store, path: &LockPath, advice: &Advice) -> Finding {
     let mut times = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         let began = Instant::now();
         if let Err(error) = store.backend.children(path).await {
-            let remedy = "check that this client may read below the path, and that the servers have a leader";
-            return Finding::bad("round trip", error.to_string(), remedy);
+            return Finding::bad("round trip", error.to_string(), advice.reads);
         }
         times.push(began.elapsed());
     }
@@ -184,7 +209,7 @@ async fn round_trip(store: &Store, path: &LockPath) -> Finding {
 }
 
 /// Acquires and releases a lock.
-async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failure> {
+async fn permission(client: &Client, probe: &LockPath, advice: &Advice) -> Result<Finding, Failure> {
     // Another doctor may hold the lock for a moment.
     let tried = match client.mutex(probe)?.acquire_timeout(PATIENCE).await {
         Ok(guard) => guard.release().await.map(drop),
@@ -196,7 +221,7 @@ async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failur
     let remedy = match error.kind() {
         ErrorKind::Busy => "`zlock who` shows the holder: nothing but `zlock doctor` should use this path",
         ErrorKind::NotAuthorized => "let this client create, read, write and delete below the path",
-        _ => "check that the servers accept writes: a leader, free disk space, no exhausted quota",
+        _ => advice.writes,
     };
     Ok(Finding::bad("permission", error.to_string(), remedy))
 }

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 use zlock::postgres::{PostgresOptions, Replication};
 
+use super::Advice;
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
@@ -24,6 +25,13 @@ const OLD: Duration = Duration::from_secs(3600);
 const IDLE: Duration = Duration::from_secs(200);
 
 /// Checks what can be checked without a session, which a server may have refused. Adds nothing if no server responds.
+pub(super) const ADVICE: Advice = Advice {
+    credentials: "check the user and the password, and what pg_hba.conf says of them",
+    session: "give the time in the URL with a unit",
+    reads: "check that this user may use the schema zlock: GRANT zlock_user TO .. permits it",
+    writes: "check that the server is the primary and has free disk space, and the findings below",
+};
+
 pub(super) async fn examine(options: &PostgresOptions, findings: &mut Vec<Finding>) -> Result<(), Failure> {
     let mut primary = None;
     let (mut servers, mut responses) = (Vec::new(), 0);

@@ -11,6 +11,7 @@ use zlock::LockPath;
 use zlock::zk::ZkOptions;
 use zookeeper_client::{Client, Error, Stat};
 
+use super::Advice;
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
@@ -20,6 +21,13 @@ use crate::store::zk::{IN_FLIGHT, Walk, failed};
 
 /// The time limit for a server's reply to a four-letter command.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) const ADVICE: Advice = Advice {
+    credentials: "check ZLOCK_USER, its password, and ZLOCK_AUTH",
+    session: "change the servers' limits, minSessionTimeout and maxSessionTimeout",
+    reads: "check that this client may read below the path, and that the ensemble has a leader",
+    writes: "check that the ensemble accepts writes: a leader, free disk space, no exhausted quota",
+};
 
 pub(super) async fn examine(
     options: &ZkOptions,

@@ -9,6 +9,7 @@ use zlock::{
     Client, Error, ErrorKind, Guard, LeaderContext, Lock, LockContext, LockPath, Membership, SessionTerms,
 };
 
+use super::grace::Grace;
 use super::log::Log;
 use crate::args::{MembershipArgs, Run};
 use crate::exit::Failure;
@@ -17,18 +18,27 @@ use crate::store::{Store, Target};
 /// The time between two attempts to connect, for what begins again after each loss.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connects within the time limit for the lock. A candidate and a member try until they succeed.
-pub(super) async fn connect(args: &Run, target: &Target, log: &mut Log) -> Result<Store, Failure> {
-    while args.begins_again() {
-        match target.connect().await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => log.say(format!("{error}; retrying")),
+/// Connects. A candidate and a member try until they succeed, and others as long as they may wait for the lock.
+pub(super) async fn connect(
+    args: &Run,
+    target: &Target,
+    since: Instant,
+    log: &mut Log,
+) -> Result<Store, Failure> {
+    loop {
+        let left = args.wait.map(|wait| wait.saturating_sub(since.elapsed()));
+        let connected = match left.filter(|left| !left.is_zero()) {
+            None => target.connect().await,
+            Some(left) => target.clone().within(left).connect().await,
+        };
+        let waits = || args.begins_again() || args.wait.is_some_and(|wait| since.elapsed() + PAUSE < wait);
+        match connected {
+            Err(error) if error.kind() == ErrorKind::Unavailable && waits() => {
+                log.say(format!("{error}; retrying"));
+                sleep(PAUSE).await;
+            }
             connected => return Ok(connected?),
         }
-        sleep(PAUSE).await;
-    }
-    match args.wait.filter(|wait| !wait.is_zero()) {
-        None => Ok(target.connect().await?),
-        Some(wait) => Ok(target.clone().within(wait).connect().await?),
     }
 }
 
@@ -79,6 +89,23 @@ impl Held {
         }
     }
 
+    /// Waits until the lock lasts for long enough to start a command, for at most one session timeout. The deadline of a new
+    /// session moves on once some heartbeats are answered, and servers may answer late.
+    pub(super) async fn lasts(&self, store: &Store, grace: Grace) {
+        let (session, timeout) = (store.session_events(), store.terms.timeout);
+        let lasts = async {
+            while session.current().slack().is_some_and(|left| !grace.permits_start(left)) {
+                sleep(timeout / 100).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = lasts => {}
+            _ = self.lost() => {}
+            () = sleep(timeout) => {}
+        }
+    }
+
     /// Waits until somebody asks for it. A member is never asked.
     pub(super) async fn asked(&self) -> zlock::Result<()> {
         match self {
@@ -114,7 +141,7 @@ pub(super) async fn hold(
             let job = client.recurring_job(format!("{}.once/{key}", args.name))?;
             claim(args, job, Tick::at(SystemTime::UNIX_EPOCH)).await
         }
-        (None, None) => acquire(args, client, since).await,
+        (None, None) => acquire(args, client, since, log).await,
     }
 }
 
@@ -229,26 +256,27 @@ fn unless_expected(code: u8, default: u8, message: String) -> Failure {
 /// # Errors
 /// Fails with the exit code for a busy lock only if another client holds it. A store that does not respond is a failure
 /// of zlock.
-async fn acquire(args: &Run, client: &Client, since: Instant) -> Result<Held, Failure> {
+async fn acquire(args: &Run, client: &Client, since: Instant, log: &mut Log) -> Result<Held, Failure> {
     let path = &args.name;
     if let Some(candidacy) = &args.candidacy {
         let mut election = client.election(path)?;
         if let Some(value) = &candidacy.value {
             election = election.with_value(value.as_bytes())?;
         }
-        let led = within(&election, args, since).await?;
+        let led = within(&election, args, since, log).await?;
         let leader = led.context();
         return Ok(Held::Term(led.into(), leader));
     }
     let guard = match args.permits {
-        Some((n, max)) => within(&client.semaphore(path, max)?.permits(n)?, args, since).await,
-        None if args.shared => within(&client.read_write_lock(path)?.read(), args, since).await,
-        None => within(&client.mutex(path)?, args, since).await,
+        Some((n, max)) => within(&client.semaphore(path, max)?.permits(n)?, args, since, log).await,
+        None if args.shared => within(&client.read_write_lock(path)?.read(), args, since, log).await,
+        None => within(&client.mutex(path)?, args, since, log).await,
     };
     Ok(Held::Lock(guard?))
 }
 
-async fn within<L: Lock>(lock: &L, args: &Run, since: Instant) -> Result<L::Guard, Failure> {
+/// Acquires the lock within the time to wait. Until then, it tries again if the store does not answer.
+async fn within<L: Lock>(lock: &L, args: &Run, since: Instant, log: &mut Log) -> Result<L::Guard, Failure> {
     loop {
         let left = args.wait.map(|wait| wait.saturating_sub(since.elapsed()));
         let acquired = match left {
@@ -264,7 +292,10 @@ async fn within<L: Lock>(lock: &L, args: &Run, since: Instant) -> Result<L::Guar
                 ErrorKind::Busy => return Err(busy(args, &args.name)),
                 // The place in the queue is lost: join the queue again.
                 ErrorKind::SessionLost | ErrorKind::NodeDeleted => {}
-                ErrorKind::Unavailable if args.candidacy.is_some() => {}
+                ErrorKind::Unavailable if !args.no_wait && left.is_none_or(|left| left > PAUSE) => {
+                    log.say(format!("{error}; retrying"));
+                    sleep(PAUSE).await;
+                }
                 _ => return Err(error.into()),
             },
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use rustix::process::{
 };
 
 use super::clock::Boot;
+use super::link::Message;
 use super::terminal::Terminal;
 use crate::exit::{self, Failure};
 use crate::sys;
@@ -33,6 +35,8 @@ pub(super) struct Start {
     pub(super) terminal: Option<Arc<Terminal>>,
     /// The signals that zlock ignores, but did not ignore when it was started.
     pub(super) ignored: Vec<i32>,
+    /// The end of the link on which the front learns that the command is about to be executed.
+    pub(super) link: OwnedFd,
 }
 
 /// The error of a process that is too late to execute its command. `exec` itself never fails with it.
@@ -48,10 +52,10 @@ impl Start {
     /// Fails with exit code 127 if the command was not found, 126 if it cannot be executed, and 125 after
     /// `not_after` or if the system has no room for another process.
     pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
-        let Start { command, shell, environment, terminal, ignored } = self;
+        let Start { command, shell, environment, terminal, ignored, link } = self;
         let mut process = program(&command, shell);
         process.envs(environment);
-        let keeper = getpid();
+        let (keeper, starting) = (getpid(), Message::Starting.encode());
         let setup = move || {
             let me = getpid();
             setpgid(None, None)?;
@@ -61,7 +65,11 @@ impl Start {
                 let _ = terminal.lend_unasked(me);
             }
             ignored.iter().for_each(|signal| sys::reset(*signal));
-            if Boot::now() < not_after { Ok(()) } else { Err(TOO_LATE.into()) }
+            if Boot::now() >= not_after {
+                return Err(TOO_LATE.into());
+            }
+            rustix::io::write(&link, &starting)?;
+            Ok(())
         };
         let child = sys::spawn(process, setup).map_err(|error| failure(&command[0], &error))?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -161,15 +169,24 @@ pub(super) fn code(status: &WaitIdStatus) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::time::Duration;
 
     use super::*;
 
     fn spawn(script: &str, not_after: Boot) -> Result<Child, Failure> {
-        let command = vec![script.into()];
-        let start =
-            Start { command, shell: true, environment: Vec::new(), terminal: None, ignored: Vec::new() };
-        start.spawn(not_after)
+        spawn_with_link(script, not_after).0
+    }
+
+    /// Also returns what the front has got when it has ended.
+    fn spawn_with_link(script: &str, not_after: Boot) -> (Result<Child, Failure>, Vec<u8>) {
+        let (link, mut front) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (command, environment, ignored) = (vec![script.into()], Vec::new(), Vec::new());
+        let link = link.into();
+        let start = Start { command, shell: true, environment, terminal: None, ignored, link };
+        let (child, mut got) = (start.spawn(not_after), Vec::new());
+        front.read_to_end(&mut got).unwrap();
+        (child, got)
     }
 
     fn ended(child: Child) -> u8 {
@@ -186,11 +203,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("started");
         let script = format!("touch {}", file.display());
-        let failure = spawn(&script, Boot::now()).unwrap_err();
+        let (late, got) = spawn_with_link(&script, Boot::now());
+        let failure = late.unwrap_err();
+        assert!(got.is_empty(), "the front may wait for the lock again");
         assert_eq!(failure.message, "the lock was lost before the command was started");
         assert!(failure.code == exit::FAILED && !file.exists());
-        let child = spawn(&script, Boot::now().plus(Duration::from_secs(60))).unwrap();
+        let (child, got) = spawn_with_link(&script, Boot::now().plus(Duration::from_secs(60)));
+        let child = child.unwrap();
         assert_eq!((ended(child), file.exists()), (0, true));
+        assert_eq!(got, Message::Starting.encode());
         child.reap();
         // A reaped command's exit code is unknown.
         assert_eq!(child.exited(), Some(exit::FAILED));

@@ -27,8 +27,8 @@ pub(super) struct Front {
     /// Children from before this process was zlock: a shell may have started some before it executed zlock.
     inherited: Vec<Pid>,
     terminal: Option<Arc<Terminal>>,
-    /// A loss is followed by another campaign or join.
-    begins_again: bool,
+    /// What follows another attempt.
+    again: Again,
     /// The signals to forward.
     signals: UnboundedReceiver<i32>,
     /// The command's process group, once the command runs.
@@ -40,16 +40,29 @@ pub(super) struct Front {
     /// The keeper is recording that the command has succeeded.
     is_recording: bool,
     is_lost: bool,
+    /// The command's process was about to execute it.
+    may_have_started: bool,
+    /// The command was not executed, and will not be.
+    is_unstarted: bool,
     /// The last signal that asked zlock to end.
     end_signal: Option<i32>,
+}
+
+/// What is followed by another attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    /// A loss, which another campaign or join follows.
+    pub(super) after_loss: bool,
+    /// Until this time, a command that was not started. Without a time, always.
+    pub(super) unstarted_until: Option<Boot>,
 }
 
 /// How a run has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) code: u8,
-    /// `true` if the lock was lost. The command itself may exit with the code for that.
-    pub(super) is_lost: bool,
+    /// `true` if another attempt follows. The command itself may exit with the code for a loss.
+    pub(super) begins_again: bool,
     /// The last signal that asked zlock to end. The command may have ignored it.
     pub(super) end_signal: Option<i32>,
 }
@@ -61,7 +74,7 @@ impl Front {
         keeper: Pid,
         inherited: Vec<Pid>,
         terminal: Option<Arc<Terminal>>,
-        begins_again: bool,
+        again: Again,
     ) -> Result<Ended, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         // If any of this fails, the link closes, and the keeper ends.
@@ -69,7 +82,7 @@ impl Front {
             group::adopt_orphans();
             let signals = signals::forwarded().map_err(cannot_watch)?;
             let link = Link::new(link).map_err(cannot_watch)?;
-            Front::new(link, keeper, inherited, terminal, begins_again, signals).watch().await
+            Front::new(link, keeper, inherited, terminal, again, signals).watch().await
         })
     }
 
@@ -78,7 +91,7 @@ impl Front {
         keeper: Pid,
         inherited: Vec<Pid>,
         terminal: Option<Arc<Terminal>>,
-        begins_again: bool,
+        again: Again,
         signals: UnboundedReceiver<i32>,
     ) -> Self {
         Front {
@@ -86,13 +99,15 @@ impl Front {
             keeper,
             inherited,
             terminal,
-            begins_again,
+            again,
             signals,
             group: None,
             vigil: None,
             done: None,
             is_recording: false,
             is_lost: false,
+            may_have_started: false,
+            is_unstarted: false,
             end_signal: None,
         }
     }
@@ -136,6 +151,13 @@ impl Front {
             Message::Done(code) => (self.done, self.is_recording) = (Some(code), false),
             Message::Recording => (self.done, self.is_recording) = (Some(exit::FAILED), true),
             Message::Lost => self.is_lost = true,
+            Message::Starting => self.may_have_started = true,
+            Message::Waiting => {
+                self.vigil = None;
+                if self.end_signal.is_some() {
+                    self.limit_wait();
+                }
+            }
             Message::Signal(_) | Message::Ask => {}
         }
     }
@@ -192,11 +214,16 @@ impl Front {
                 }
                 // Before a command runs, this signal ends the keeper, unless the keeper hangs.
                 if self.vigil.is_none() && signals::ends_a_wait(signal) {
-                    let now = Boot::now();
-                    self.vigil = Some(Vigil::new(now, now.plus(TO_END)));
+                    self.limit_wait();
                 }
             }
         }
+    }
+
+    /// Gives a keeper that was asked to end its wait for the lock a time limit.
+    fn limit_wait(&mut self) {
+        let now = Boot::now();
+        self.vigil = Some(Vigil::new(now, now.plus(TO_END)));
     }
 
     async fn keeper_has_ended(mut self) -> Result<Ended, Failure> {
@@ -216,14 +243,18 @@ impl Front {
         }
         let why = silence(group::is_stopped(self.keeper), load());
         self.kill().await;
-        if self.group.is_none() {
-            return Err(Failure::failed(format!(
-                "the process that waited for the lock {why} and was killed"
-            )));
+        // What they have sent before they died.
+        while let Some(message) = self.link.try_receive() {
+            self.receive(message);
         }
-        say(&format!("the process that held the lock {why}; the command was killed"));
-        self.is_lost = true;
-        Ok(self.ended(exit::LOST).await)
+        if self.may_have_started || self.group.is_some() || !group::is_visible() {
+            say(&format!("the process that held the lock {why}; the command was killed"));
+            self.is_lost = true;
+            return Ok(self.ended(exit::LOST).await);
+        }
+        say(&format!("the process that waited for the lock {why} and was killed"));
+        self.is_unstarted = true;
+        Ok(self.ended(exit::FAILED).await)
     }
 
     /// Kills the command, the keeper and all descendants of the command, and waits until they are dead. Once the keeper is
@@ -261,7 +292,10 @@ impl Front {
             say("the process that held the lock ended before it had recorded that the command succeeded");
         }
         self.take_back_terminal();
-        if self.is_lost && self.begins_again {
+        let Again { after_loss, unstarted_until } = self.again;
+        let begins_again = self.is_lost && after_loss
+            || self.is_unstarted && unstarted_until.is_none_or(|until| Boot::now() < until);
+        if begins_again {
             // A signal that arrives from now on ends this process, unless it is the first one of a container.
             let caught = [libc::SIGTERM, libc::SIGINT].into_iter().filter(|signal| !sys::is_ignored(*signal));
             caught.for_each(sys::reset);
@@ -275,7 +309,7 @@ impl Front {
                 self.end_signal = Some(signal);
             }
         }
-        Ended { code, is_lost: self.is_lost, end_signal: self.end_signal }
+        Ended { code, begins_again, end_signal: self.end_signal }
     }
 
     fn take_back_terminal(&self) {
@@ -332,7 +366,8 @@ mod tests {
     }
 
     fn front(link: UnixStream, signals: UnboundedReceiver<i32>) -> Front {
-        Front::new(Link::new(link).unwrap(), Pid::INIT, Vec::new(), None, false, signals)
+        let again = Again { after_loss: false, unstarted_until: None };
+        Front::new(Link::new(link).unwrap(), Pid::INIT, Vec::new(), None, again, signals)
     }
 
     #[tokio::test]
@@ -342,6 +377,19 @@ mod tests {
         // The handler may run on another thread. The runtime, which has this one alone, sees nothing meanwhile.
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(front(link, signals).ended(exit::LOST).await.end_signal, Some(libc::SIGTERM));
+    }
+
+    #[tokio::test]
+    async fn what_was_not_started_begins_again_while_there_is_time() {
+        let far = Boot::now().plus(Duration::from_secs(60));
+        for (until, begins_again) in [(None, true), (Some(far), true), (Some(Boot::now()), false)] {
+            let (link, _keeper) = UnixStream::pair().unwrap();
+            let mut front = front(link, unbounded_channel().1);
+            front.again.unstarted_until = until;
+            assert!(!front.ended(0).await.begins_again);
+            front.is_unstarted = true;
+            assert_eq!(front.ended(exit::FAILED).await.begins_again, begins_again, "{until:?}");
+        }
     }
 
     /// No command runs yet, and the keeper may stand still: it does not do what the signal says.

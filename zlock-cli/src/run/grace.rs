@@ -39,6 +39,11 @@ impl Grace {
         ))
     }
 
+    /// Returns `true` if a command may be started that is not stopped at once, given the time until the deadline.
+    pub(super) fn permits_start(&self, left: Duration) -> bool {
+        left > self.kill_after + self.reserve
+    }
+
     /// Returns when to send SIGTERM.
     pub(super) fn term_at(&self, deadline: Boot) -> Boot {
         self.kill_at(deadline).minus(self.kill_after)
@@ -70,6 +75,7 @@ mod tests {
         let grace = Grace::new(2000 * MS, terms(10_000, 1750, 7300)).unwrap();
         let deadline = Boot::from_nanos(60_000_000_000);
         assert_eq!(grace.term_at(deadline), deadline.minus(2500 * MS));
+        assert!(grace.permits_start(2501 * MS) && !grace.permits_start(2500 * MS));
         assert_eq!(grace.kill_at(deadline), deadline.minus(500 * MS));
         assert_eq!(grace.front_kills_at(deadline), deadline.minus(375 * MS));
     }

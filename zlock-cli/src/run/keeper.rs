@@ -41,6 +41,8 @@ pub(super) struct Keeper {
     pub(super) front: Pid,
     /// The signals that zlock ignores, but did not ignore when it was started.
     pub(super) ignored: Vec<i32>,
+    /// When the wait for the lock began.
+    pub(super) began: Boot,
 }
 
 impl Keeper {
@@ -92,7 +94,8 @@ impl Keeper {
     }
 
     async fn keep_lock(&self, link: &mut Link, log: &mut Log) -> Result<u8, Failure> {
-        let began = Instant::now();
+        let now = Instant::now();
+        let began = now.checked_sub(self.began.until(Boot::now())).unwrap_or(now);
         // Not later: connecting may take long.
         let tick = self.args.tick.map(|period| nearest(period, log)).transpose()?;
         // A command must not run before the front can forward signals to it and kill it.
@@ -105,24 +108,32 @@ impl Keeper {
         let store = tokio::select! {
             biased;
             code = interrupted(link) => return Ok(code),
-            store = connect(&self.args, &self.target, log) => store?,
+            store = connect(&self.args, &self.target, began, log) => store?,
         };
         let terms = store.terms;
         log.tell(|| format!("connected; the session timeout is {:?}", terms.timeout));
         let client = store.client(&self.node_data())?;
         let (done, is_removed) = match Grace::new(self.args.kill_after, terms) {
             Err(why) => (Err(Failure::failed(why)), true),
-            Ok(grace) => {
+            Ok(grace) => loop {
+                let acquire = async {
+                    let held = hold(&self.args, &client, terms, began, tick, log).await?;
+                    held.lasts(&store, grace).await;
+                    Ok(held)
+                };
                 let held = tokio::select! {
                     biased;
                     code = interrupted(link) => Err(Failure::new(code, "")),
-                    held = hold(&self.args, &client, terms, began, tick, log) => held,
+                    held = acquire => held,
                 };
-                match held {
-                    Err(failure) => (Err(failure), false),
-                    Ok(held) => self.hold(held, grace, &store, link, log).await,
+                let held = match held {
+                    Ok(held) => held,
+                    Err(failure) => break (Err(failure), false),
+                };
+                if let Some(ended) = self.hold(held, grace, &store, link, began, log).await {
+                    break ended;
                 }
-            }
+            },
         };
         // At the end of the session, the store removes its nodes.
         if !matches!(client.close().await, Ok(Close::Ended)) && !is_removed {
@@ -142,48 +153,47 @@ impl Keeper {
         format!("{host} pid {}{program}", self.front.as_raw_nonzero())
     }
 
-    /// Runs the command, and releases the lock. Also returns `true` if the node is gone, or the lock was lost.
+    /// Runs the command, and releases the lock. Also returns `true` if the node is gone, or the lock was lost. Returns `None` if
+    /// no command was started, and the lock is to be acquired again.
     async fn hold(
         &self,
         held: Held,
         grace: Grace,
         store: &Store,
         link: &mut Link,
+        began: Instant,
         log: &mut Log,
-    ) -> (Result<u8, Failure>, bool) {
+    ) -> Option<(Result<u8, Failure>, bool)> {
         log.tell(|| match held.lock() {
             Some(lock) => format!("{}: locked, token {}", lock.path(), lock.fencing_token()),
             None => format!("{}: joined", held.path()),
         });
-        let start = Start {
+        let start = link.descriptor().map_err(cannot_start).map(|link| Start {
             command: self.args.command.clone(),
             shell: self.args.shell,
             environment: environment(&held, store),
             terminal: self.terminal.clone(),
             ignored: self.ignored.clone(),
-        };
-        let done = match Watchdog::new(&held, grace, store, link, log) {
-            Ok(watchdog) => self.run_command(start, watchdog).await,
-            Err(failure) => Err(failure),
-        };
-        link.send(match (&held, &done) {
-            (Held::Job(_), Ok(exit::SUCCESS)) => Message::Recording,
-            _ => Message::Done(code(&done)),
+            link,
         });
-        // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
-        group::reap(&[]);
-        link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
-        let is_lost = done.as_ref().is_err_and(|failure| failure.code == exit::LOST);
-        let done = match self.taken_over(&held, is_lost).await {
-            Some(by) => Err(Failure::new(exit::LOST, format!("{by}; the command was stopped"))),
-            None => {
-                if is_lost {
-                    link.send(Message::Lost);
-                }
-                done
-            }
+        let watchdog = Watchdog::new(&held, grace, store, link, log);
+        let run = match start.and_then(|start| Ok((start, watchdog?))) {
+            Ok((start, watchdog)) => self.run_command(start, watchdog).await,
+            Err(failure) => Ok(Err(failure)),
         };
-        match held {
+        // What is claimed is claimed once.
+        let may_begin_again =
+            !matches!(held, Held::Job(_)) && self.args.wait.is_none_or(|wait| began.elapsed() < wait);
+        let begins_again = run.is_err() && may_begin_again;
+        let done = match run.unwrap_or_else(Err) {
+            Err(failure) if begins_again => {
+                log.say(format!("{}; trying again", failure.message));
+                link.send(Message::Waiting);
+                Err(failure)
+            }
+            done => self.ended(&held, done, link).await,
+        };
+        let ended = match held {
             Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
             Held::Job(run) => {
                 let ended = end(*run, done, log).await;
@@ -191,7 +201,27 @@ impl Keeper {
                 ended
             }
             Held::Member(member) => (done, leave(member, log).await),
+        };
+        (!begins_again).then_some(ended)
+    }
+
+    /// Reports to the front how the command has ended. Returns the outcome of the whole.
+    async fn ended(&self, held: &Held, done: Result<u8, Failure>, link: &Link) -> Result<u8, Failure> {
+        link.send(match (held, &done) {
+            (Held::Job(_), Ok(exit::SUCCESS)) => Message::Recording,
+            _ => Message::Done(code(&done)),
+        });
+        // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
+        group::reap(&[]);
+        link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
+        let is_lost = done.as_ref().is_err_and(|failure| failure.code == exit::LOST);
+        if let Some(by) = self.taken_over(held, is_lost).await {
+            return Err(Failure::new(exit::LOST, format!("{by}; the command was stopped")));
         }
+        if is_lost {
+            link.send(Message::Lost);
+        }
+        done
     }
 
     /// Returns the error of a member that has taken its ID over and lost it to another client, so that these two do not end each other
@@ -216,12 +246,22 @@ impl Keeper {
     }
 
     /// Runs the command until it ends. No process of its group is alive after that.
-    async fn run_command(&self, start: Start, mut watchdog: Watchdog<'_>) -> Result<u8, Failure> {
-        let not_after = watchdog.begin().map_err(|failure| self.lost_before(failure))?;
-        let late = |failure| if Boot::now() < not_after { failure } else { self.lost_before(failure) };
-        let child = start.spawn(not_after).map_err(late)?;
+    ///
+    /// # Errors
+    /// The outer error says that no command was started, because the lock was lost before, or about to be lost.
+    async fn run_command(
+        &self,
+        start: Start,
+        mut watchdog: Watchdog<'_>,
+    ) -> Result<Result<u8, Failure>, Failure> {
+        let not_after = watchdog.begin()?;
+        let child = match start.spawn(not_after) {
+            Ok(child) => child,
+            Err(failure) if failure.code == exit::FAILED && Boot::now() >= not_after => return Err(failure),
+            Err(failure) => return Ok(Err(failure)),
+        };
         let end = watchdog.watch(child).await;
-        match end {
+        Ok(match end {
             // A leader that stepped down campaigns again.
             End::Exited(_) if self.args.begins_again() && watchdog.is_asked() => {
                 Err(Failure::new(exit::LOST, format!("{}: stepped down", self.args.name)))
@@ -234,15 +274,7 @@ impl Keeper {
                 }
                 Err(Failure::failed(""))
             }
-        }
-    }
-}
-
-impl Keeper {
-    /// A candidate that has not begun to run its command campaigns again, and a member joins again.
-    fn lost_before(&self, failure: Failure) -> Failure {
-        let begins_again = self.args.begins_again() && failure.code == exit::FAILED;
-        if begins_again { Failure::new(exit::LOST, failure.message) } else { failure }
+        })
     }
 }
 

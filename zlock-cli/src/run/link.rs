@@ -1,6 +1,7 @@
 //! The link between the two processes of `zlock run`. When it closes, each of them knows that the other one is gone.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
 use tokio::io::AsyncReadExt as _;
@@ -14,6 +15,9 @@ pub(super) enum Message {
     /// From the front: requests the current deadline. The front sends the next request only after a reply, so that replies
     /// do not pile up while it is stopped. Before a command runs, this means that the front is ready.
     Ask,
+    /// From the command's process, right before it executes the command. If both this process and the keeper are dead and this
+    /// has not arrived, the command was not started.
+    Starting,
     /// From the keeper: the command is running as the leader of this process group.
     Started(i32),
     /// From the keeper: the front must kill everything at this time unless a later message replaces it. The time is in
@@ -29,13 +33,15 @@ pub(super) enum Message {
     Recording,
     /// From the keeper: the lock was lost, and the command was stopped.
     Lost,
+    /// From the keeper: no command was started, and it waits for the lock again. The last deadline no longer counts.
+    Waiting,
 }
 
 /// The length of a message in bytes: its kind and a number.
 const LEN: usize = 9;
 
 impl Message {
-    fn encode(self) -> [u8; LEN] {
+    pub(super) fn encode(self) -> [u8; LEN] {
         let (kind, number) = match self {
             Message::Signal(signal) => (1, u64::from(signal.unsigned_abs())),
             Message::Ask => (2, 0),
@@ -45,6 +51,8 @@ impl Message {
             Message::Done(code) => (6, u64::from(code)),
             Message::Lost => (7, 0),
             Message::Recording => (8, 0),
+            Message::Waiting => (9, 0),
+            Message::Starting => (10, 0),
         };
         let mut bytes = [kind; LEN];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -63,6 +71,8 @@ impl Message {
             6 => Message::Done(u8::try_from(number).ok()?),
             7 => Message::Lost,
             8 => Message::Recording,
+            9 => Message::Waiting,
+            10 => Message::Starting,
             _ => return None,
         })
     }
@@ -82,6 +92,11 @@ impl Link {
     pub(super) fn new(stream: StdStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Link { stream: UnixStream::from_std(stream)?, bytes: [0; LEN], len: 0 })
+    }
+
+    /// Returns another descriptor of this end, for a process that is being started.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.stream.as_fd().try_clone_to_owned()
     }
 
     /// Sends a message without waiting. Messages are few, so they fit into the socket's buffer even if the other process is
@@ -137,6 +152,8 @@ mod tests {
             Message::Done(255),
             Message::Lost,
             Message::Recording,
+            Message::Waiting,
+            Message::Starting,
         ];
         messages.iter().for_each(|message| front.send(*message));
         for message in messages {

@@ -38,6 +38,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::getpid;
 
@@ -48,7 +49,8 @@ use crate::store::Target;
 use crate::sys::{self, Fork, fork};
 
 use self::child::AGAIN;
-use self::front::Front;
+use self::clock::Boot;
+use self::front::{Again, Front};
 use self::keeper::{Keeper, set_name};
 use self::terminal::Terminal;
 
@@ -58,8 +60,10 @@ pub(crate) fn run(args: Run, ignored: Vec<i32>) -> ExitCode {
 }
 
 fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
-    if std::env::var_os(AGAIN).is_some() {
+    let mut began = Boot::now();
+    if let Some(first) = std::env::var_os(AGAIN) {
         args.is_again = true;
+        began = first.to_str().and_then(|nanos| nanos.parse().ok()).map_or(began, Boot::from_nanos);
         // It may have begun as /proc/self/exe.
         set_name(c"zlock");
     }
@@ -87,26 +91,35 @@ fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
     match fork().map_err(|error| cannot("start a process", error))? {
         Fork::Child => {
             drop(front_end);
-            let code = Keeper { args, target, terminal, front, ignored }.run(keeper_end);
+            let code = Keeper { args, target, terminal, front, ignored, began }.run(keeper_end);
             std::process::exit(code.into());
         }
         Fork::Parent(keeper) => {
-            let begins_again = args.begins_again();
+            // A tick or key may have been claimed, which is done once.
+            let is_claimed = args.tick.is_some() || args.once.is_some();
+            let again = Again {
+                after_loss: args.begins_again(),
+                unstarted_until: args
+                    .wait
+                    .or(is_claimed.then_some(Duration::ZERO))
+                    .map(|wait| began.plus(wait)),
+            };
             drop((keeper_end, target, args));
             let mut ignored = ignored;
             ignored.extend(signals::ignore_terminal());
-            let ended = Front::run(front_end, keeper, inherited, terminal, begins_again)?;
+            let ended = Front::run(front_end, keeper, inherited, terminal, again)?;
             match ended.end_signal {
-                _ if !(ended.is_lost && begins_again) => Ok(ExitCode::from(ended.code)),
+                _ if !ended.begins_again => Ok(ExitCode::from(ended.code)),
                 Some(signal) => Ok(ExitCode::from(exit::by_signal(signal))),
-                None => Err(again(&ignored)),
+                None => Err(begin_again(&ignored, began)),
             }
         }
     }
 }
 
-/// Campaigns or joins again after a loss: this process begins anew, with nothing left of the last term. Only returns if that fails.
-fn again(ignored: &[i32]) -> Failure {
+/// Campaigns or joins again after a loss, or waits for the lock again: this process begins anew, with nothing left of the last
+/// attempt but the time at which the first one began. Only returns if that fails.
+fn begin_again(ignored: &[i32], began: Boot) -> Failure {
     ignored.iter().for_each(|signal| sys::reset(*signal));
     let mut args = std::env::args_os();
     let name = args.next();
@@ -117,6 +130,6 @@ fn again(ignored: &[i32]) -> Failure {
         command.arg0(name);
     }
     sys::keep_pipe(&mut command);
-    let error = command.args(args).env(AGAIN, "1").exec();
+    let error = command.args(args).env(AGAIN, began.as_nanos().to_string()).exec();
     Failure::failed(format!("cannot begin again: {error}"))
 }

@@ -91,7 +91,12 @@ impl<'a> Watchdog<'a> {
         if self.held.is_held() && Boot::now() < not_after {
             return Ok(not_after);
         }
-        Err(Failure::failed(format!("{}: lost before the command was started", self.held.path())))
+        let why = if self.held.is_held() {
+            "too little time is left to start the command, since the servers answer late"
+        } else {
+            "lost before the command was started"
+        };
+        Err(Failure::failed(format!("{}: {why}", self.held.path())))
     }
 
     /// Waits until the command has ended or must end, and then until all processes that must not outlive it are dead. Does

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zlock::backend::{ConnectUrl, CoordinationBackend};
-use zlock::{Client, Environment, Error, ErrorKind, LockPath, NodeName, SessionEvents, SessionTerms};
+use zlock::{Client, Environment, Error, LockPath, NodeName, SessionEvents, SessionTerms};
 
 use crate::args;
 use crate::exit::Failure;
@@ -134,44 +134,48 @@ impl Target {
         }
     }
 
-    /// Connects and establishes a session.
+    /// Connects and establishes a session. On a busy machine, it may have ended by now: then it establishes another one.
     pub(crate) async fn connect(&self) -> Result<Store, Error> {
-        let gone = || {
-            let message = "the session ended as soon as it was established; try again";
-            Error::new(ErrorKind::SessionLost, "connect").with_message(message)
-        };
-        match self {
+        loop {
+            if let Some(store) = self.try_connect().await? {
+                return Ok(store);
+            }
+        }
+    }
+
+    /// Connects once. Returns `None` if the session has ended already.
+    async fn try_connect(&self) -> Result<Option<Store>, Error> {
+        Ok(match self {
             #[cfg(feature = "zk")]
             Target::Zk(options) => {
                 let backend = zlock::zk::ZkBackend::connect((**options).clone()).await?;
-                let terms = backend.session_terms().ok_or_else(gone)?;
-                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+                let terms = backend.session_terms();
+                terms.map(|terms| Store { backend: Arc::new(backend), terms, target: self.clone() })
             }
             #[cfg(feature = "etcd")]
             Target::Etcd(options) => {
                 let backend = zlock::etcd::EtcdBackend::connect((**options).clone()).await?;
-                let terms = backend.session_terms().ok_or_else(gone)?;
-                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+                let terms = backend.session_terms();
+                terms.map(|terms| Store { backend: Arc::new(backend), terms, target: self.clone() })
             }
             #[cfg(feature = "postgres")]
             Target::Postgres(options) => {
                 let backend = zlock::postgres::PostgresBackend::connect((**options).clone()).await?;
-                let terms = backend.session_terms().ok_or_else(gone)?;
-                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+                let terms = backend.session_terms();
+                terms.map(|terms| Store { backend: Arc::new(backend), terms, target: self.clone() })
             }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
                 use zlock::mem::{MemOptions, MemServer};
 
-                let _ = gone;
                 let server = name.as_ref().map_or_else(MemServer::new, |name| MemServer::named(name));
                 // Client and server share a clock: the margin covers delays in scheduling.
                 let backend =
                     server.connect_with(MemOptions::default().with_margin(Duration::from_millis(200)));
                 let terms = backend.session_terms();
-                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+                Some(Store { backend: Arc::new(backend), terms, target: self.clone() })
             }
-        }
+        })
     }
 }
 

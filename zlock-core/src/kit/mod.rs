@@ -10,6 +10,7 @@
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
 //!   closed.
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
+//! - [`FailureLog`] decides which failures of an outage are logged.
 //! - [`Receipts`] are what writes of values leave in the store, so that a lost response does no harm.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
@@ -21,6 +22,7 @@ mod beats;
 mod budget;
 mod contents;
 mod failure;
+mod failure_log;
 mod options;
 mod receipts;
 mod repeat;
@@ -33,6 +35,7 @@ pub use beats::{Beat, Beats, Unanswered, keep_alive};
 pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
+pub use failure_log::FailureLog;
 pub use options::files::Files;
 pub use options::srv::Srv;
 pub use options::tls::Tls;

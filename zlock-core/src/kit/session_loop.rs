@@ -321,7 +321,6 @@ impl<S: SessionStore> SessionLoop<S> {
                 return Some(error);
             }
             let error = if is_local || causes.is_empty() { error } else { error.with_message(causes) };
-            tracing::warn!(%error, "no session yet");
             store.sessions().attempt_failed(error);
             None
         });

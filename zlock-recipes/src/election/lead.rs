@@ -5,6 +5,7 @@ use std::future::Future;
 use std::panic::resume_unwind;
 
 use tokio::time::Instant;
+use zlock_core::kit::FailureLog;
 use zlock_core::{Error, ErrorKind, Result, Retry};
 
 use super::handle::Election;
@@ -129,13 +130,14 @@ pub(crate) struct Leading<'a> {
     election: &'a Election,
     /// The pauses before campaigns that need one.
     pauses: Retry,
+    log: FailureLog,
     /// When the current term began.
     began: Instant,
 }
 
 impl<'a> Leading<'a> {
     pub(crate) fn new(election: &'a Election) -> Self {
-        Leading { election, pauses: PAUSES.start(), began: Instant::now() }
+        Leading { election, pauses: PAUSES.start(), log: FailureLog::default(), began: Instant::now() }
     }
 
     /// Campaigns until this candidate leads. Returns `None` once the client shuts down.
@@ -143,7 +145,7 @@ impl<'a> Leading<'a> {
         loop {
             match self.election.campaign().await {
                 Ok(led) => {
-                    self.began = Instant::now();
+                    (self.began, self.log) = (Instant::now(), FailureLog::default());
                     return Ok(Some(led));
                 }
                 Err(error) => {
@@ -190,7 +192,7 @@ impl<'a> Leading<'a> {
 
     /// Returns `true` if a campaign or a term that ended with this error was the last one, since the client shuts down. Fails if
     /// it is the last one for another reason.
-    pub(crate) fn ends_by(&self, error: Error) -> Result<bool> {
+    pub(crate) fn ends_by(&mut self, error: Error) -> Result<bool> {
         let shuts_down = match error.kind() {
             ErrorKind::ShuttingDown => true,
             ErrorKind::Closed => self.election.client.inner().shutdown.has_begun(),
@@ -198,7 +200,9 @@ impl<'a> Leading<'a> {
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
             | ErrorKind::Timeout(_) => {
-                tracing::info!(path = %self.election.path(), %error, "campaigning again");
+                if self.log.is_due(&error) {
+                    tracing::info!(path = %self.election.path(), %error, "campaigning again");
+                }
                 return Ok(false);
             }
             _ => false,

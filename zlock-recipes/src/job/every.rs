@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::sleep;
+use zlock_core::kit::FailureLog;
 use zlock_core::{ErrorKind, Result, Retry, RetryPolicy};
 
 use crate::guard::Guard;
@@ -105,7 +106,7 @@ impl RecurringJob {
 
     /// Reads the tick that was decided last. `None` for a job without a record.
     async fn decided(&self) -> Result<Option<Tick>> {
-        let mut pauses = PAUSES.start();
+        let (mut pauses, mut log) = (PAUSES.start(), FailureLog::default());
         loop {
             match self.last().await {
                 Ok(None) => return Ok(None),
@@ -115,7 +116,9 @@ impl RecurringJob {
                 // It may be run again.
                 Ok(Some(run)) => return Ok(Some(run.tick.before())),
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
+                    if log.is_due(&error) {
+                        tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
+                    }
                     self.sleep(pauses.next_delay().unwrap_or_default()).await?;
                 }
                 Err(error) => return Err(error),
@@ -158,6 +161,8 @@ pub(crate) struct Ticks<S> {
     current: Option<Current>,
     /// The pauses before further attempts at that tick.
     pauses: Retry,
+    /// Of the attempts since the last claim.
+    log: FailureLog,
 }
 
 /// Returns the error of work that has failed or panicked.
@@ -194,6 +199,7 @@ impl<S: Schedule> Ticks<S> {
             due: VecDeque::new(),
             current: None,
             pauses: PAUSES.start(),
+            log: FailureLog::default(),
         };
         // What was missed is due at once.
         ticks.look(None).await?;
@@ -308,6 +314,7 @@ impl<S: Schedule> Ticks<S> {
         match claimed {
             Ok(Ok(run)) => {
                 self.ran = Some(tick);
+                self.log = FailureLog::default();
                 self.report_skipped(&run);
                 return Ok(Some(run));
             }
@@ -328,7 +335,9 @@ impl<S: Schedule> Ticks<S> {
             }
             Ok(Err(_)) => {}
             Err(error) if error.is_retryable() => {
-                tracing::warn!(%path, %tick, %error, "a job could not be run");
+                if self.log.is_due(&error) {
+                    tracing::warn!(%path, %tick, %error, "a job could not be run");
+                }
                 self.pause().await?;
                 return Ok(None);
             }

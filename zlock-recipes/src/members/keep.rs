@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
+use zlock_core::kit::FailureLog;
 use zlock_core::observer::MemberState;
 use zlock_core::{
     CoordinationBackend, Error, ErrorKind, Flag, Groups, Job, Joined, LockPath, Registration, Result,
@@ -260,7 +261,7 @@ async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
     // The last one in which the member may have been registered.
     let (mut session, epoch) = (keep.session.clone(), keep.session.epoch());
     let removed = async {
-        let mut pauses = PAUSES.start();
+        let (mut pauses, mut log) = (PAUSES.start(), FailureLog::default());
         while let Some(groups) = backend.groups()
             && let Err(error) = keep.remove(groups).await
         {
@@ -268,7 +269,9 @@ async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
                 tracing::warn!(member = %keep.member, %error, "a member could not be removed");
                 return;
             }
-            tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
+            if log.is_due(&error) {
+                tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
+            }
             pauses.sleep().await;
         }
     };

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use zlock_core::kit::FailureLog;
 use zlock_core::{Error, LastFailure, LockPath, Result, Retry, RetryPolicy, SessionEvents, SessionState};
 
 /// The longest pause.
@@ -16,11 +17,14 @@ pub(crate) const PAUSES: RetryPolicy =
 
 /// The pauses between the attempts at one request.
 #[derive(Debug)]
-pub(crate) struct Pauses(Retry);
+pub(crate) struct Pauses {
+    pauses: Retry,
+    log: FailureLog,
+}
 
 impl Default for Pauses {
     fn default() -> Self {
-        Pauses(PAUSES.start())
+        Pauses { pauses: PAUSES.start(), log: FailureLog::default() }
     }
 }
 
@@ -39,9 +43,11 @@ impl Pauses {
         if !error.is_retryable() || error.is_lock_lost() || !session.current().is_live() {
             return Err(error);
         }
-        tracing::warn!(%path, %error, "a request failed; it is repeated while the session lives");
+        if self.log.is_due(&error) {
+            tracing::warn!(%path, %error, "a request failed; it is repeated while the session lives");
+        }
         LastFailure::note(|| error);
-        self.0.sleep().await;
+        self.pauses.sleep().await;
         Ok(())
     }
 }

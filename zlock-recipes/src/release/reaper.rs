@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
+use zlock_core::kit::FailureLog;
 use zlock_core::{
     CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
 };
@@ -95,6 +96,7 @@ impl Job for NodeJob {
     /// Retries until it succeeds or the epoch is over. In both cases no node is left.
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let (path, mut session, mut pauses) = (&self.path, self.session.clone(), PAUSES.start());
+        let mut log = FailureLog::default();
         if let Some(create) = &mut *self.create() {
             create.abandon();
         }
@@ -129,7 +131,9 @@ impl Job for NodeJob {
                 tracing::warn!(%path, error = %e, "a node could not be {what}");
                 return;
             }
-            tracing::warn!(%path, error = %e, "a node could not be {what} yet");
+            if log.is_due(&e) {
+                tracing::warn!(%path, error = %e, "a node could not be {what} yet");
+            }
             pauses.sleep().await;
         }
     }

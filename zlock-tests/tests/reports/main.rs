@@ -4,4 +4,5 @@ mod ends;
 mod jobs;
 mod members;
 mod observer;
+mod outages;
 mod spans;

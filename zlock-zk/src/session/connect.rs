@@ -13,7 +13,7 @@ use zookeeper_client::{Client, Connector};
 use crate::config::ZkOptions;
 use crate::error::classify;
 use crate::session::Shared;
-use crate::session::heartbeat::{check, interval, ping};
+use crate::session::heartbeat::{check, interval};
 use crate::session::home::at_home;
 use crate::session::touches::Touches;
 
@@ -31,6 +31,8 @@ pub(crate) struct Established {
     pub(crate) client: Client,
     pub(crate) touches: Touches,
     pub(crate) deadline: Instant,
+    /// The time at which its last request was sent.
+    pub(crate) sent: Instant,
 }
 
 impl Shared {
@@ -150,8 +152,8 @@ pub(crate) async fn see_through(
         let client = at_home(&at, dial(&at.options, patience, connector, &group)).await?;
         let half_tick = at.options.half_tick(client.session_timeout());
         let mut touches = Touches::new(client.session_timeout(), half_tick, dialed);
-        let deadline = settle(&client, &mut touches).await?;
-        Ok(Established { client, touches, deadline })
+        let (sent, deadline) = settle(&client, &mut touches).await?;
+        Ok(Established { client, touches, deadline, sent })
     });
     match trying.await {
         Ok(tried) => tried,
@@ -163,25 +165,28 @@ pub(crate) async fn see_through(
     }
 }
 
-/// Waits until a new session has answered, and has a deadline that is not about to pass. Returns the deadline.
+/// Waits until a new session has answered, and has a deadline that is not about to pass. Returns when the last request was sent,
+/// and the deadline.
 ///
 /// The leader may have begun the session when the connect began, or at any time since: the process may have stood still. If
-/// that was long ago, only requests in the session show that it lasts.
-async fn settle(client: &Client, touches: &mut Touches) -> Result<Instant, zk::Error> {
+/// that was long ago, only requests in the session show that it lasts. So the first one already passes through the leader:
+/// the sooner it is followed by others, the sooner the deadline moves on.
+async fn settle(client: &Client, touches: &mut Touches) -> Result<(Instant, Instant), zk::Error> {
     let timeout = client.session_timeout();
     let mut sent = Instant::now();
-    ping(client).await?;
-    let mut deadline = touches.deadline(sent);
-    // More requests to a server that answers late would not help.
-    while deadline < Instant::now() + timeout / 4 && sent.elapsed() < timeout / 8 {
+    client.sync("/").await?;
+    loop {
+        let deadline = touches.deadline(sent);
+        touches.answered(sent);
+        // More requests to a server that answers late would not help.
+        if deadline >= Instant::now() + timeout / 4 || sent.elapsed() >= timeout / 8 {
+            return Ok((sent, deadline));
+        }
         sleep(interval(timeout)).await;
         sent = Instant::now();
         check(client, "/").await?;
         touches.wrote(sent);
-        deadline = touches.deadline(sent);
-        touches.answered(sent);
     }
-    Ok(deadline)
 }
 
 /// How long one group of servers is tried before the next one.

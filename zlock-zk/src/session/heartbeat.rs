@@ -176,15 +176,6 @@ async fn search(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
     Ok(())
 }
 
-/// The cheapest request whose answer is visible to us.
-pub(crate) async fn ping(client: &Client) -> Result<(), Error> {
-    match client.check_stat("/").await {
-        // Newer servers check permissions here. A refusal is an answer as well.
-        Ok(_) | Err(Error::NoAuth) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// Returns the path at the server of the own node with this [`own_id`] and name.
 fn path_of(id: &NodeId, name: &NodeName) -> Option<String> {
     let (parent, _) = id.as_str().rsplit_once('/')?;

@@ -35,6 +35,8 @@ pub(crate) struct Kept {
     states: StateWatcher,
     /// The timeout that the server granted.
     timeout: Duration,
+    /// The time at which the last request of its beginning was sent.
+    sent: Instant,
 }
 
 impl SessionStore for ZkSessions {
@@ -93,8 +95,8 @@ impl SessionStore for ZkSessions {
     }
 
     fn publish(&self, key: SessionKey, granted: Established) -> (Live, Kept) {
-        let Established { client, touches, .. } = granted;
-        let kept = Kept { states: client.state_watcher(), timeout: client.session_timeout() };
+        let Established { client, touches, sent, .. } = granted;
+        let kept = Kept { states: client.state_watcher(), timeout: client.session_timeout(), sent };
         let shared = Arc::downgrade(&self.shared);
         let watchers = Watchers::new(self.shared.runtime.clone(), move || {
             let shared = shared.clone();
@@ -107,7 +109,7 @@ impl SessionStore for ZkSessions {
     }
 
     async fn keep(&self, key: SessionKey, kept: &mut Kept) -> Over {
-        let (shared, Kept { states, timeout }) = (&self.shared, kept);
+        let (shared, Kept { states, timeout, sent }) = (&self.shared, kept);
         let Some(live) = shared.sessions.get(key) else { return Over::Closed };
         let mut connected = states.peek_state() == SessionState::SyncConnected;
         // No change of state follows if the connection is already broken.
@@ -115,7 +117,7 @@ impl SessionStore for ZkSessions {
             shared.sessions.suspend(key);
         }
         let mut changes = States::new(states.clone());
-        let mut next = Instant::now() + interval(*timeout);
+        let mut next = *sent + interval(*timeout);
         let mut heartbeat: Option<Heartbeat> = None;
         let mut beats: u32 = 0;
         loop {

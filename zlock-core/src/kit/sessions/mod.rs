@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::failure::{Failure as _, Interrupted};
+use super::failure_log::FailureLog;
 use crate::contract::background::Background;
 use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind};
@@ -51,6 +52,7 @@ struct State<T> {
     current: Option<Current<T>>,
     /// The error of the last attempt at a new session, while there is none.
     last_attempt: Option<Error>,
+    attempts_log: FailureLog,
     /// The last sessions that ended.
     past: VecDeque<SessionId>,
 }
@@ -71,7 +73,12 @@ impl<T> Sessions<T> {
     /// [`CloseReason::AuthFailed`].
     #[must_use]
     pub fn new(auth_failed: &'static str) -> Self {
-        let state = State { current: None, last_attempt: None, past: VecDeque::new() };
+        let state = State {
+            current: None,
+            last_attempt: None,
+            attempts_log: FailureLog::default(),
+            past: VecDeque::new(),
+        };
         Sessions {
             published: Arc::new(Published::new()),
             auth_failed,
@@ -113,7 +120,7 @@ impl<T> Sessions<T> {
         let current = Current { key, connection: connection.clone(), end: Arc::default() };
         {
             let mut state = self.lock();
-            state.last_attempt = None;
+            (state.last_attempt, state.attempts_log) = (None, FailureLog::default());
             state.current = Some(current);
         }
         self.changed.notify();
@@ -177,10 +184,16 @@ impl<T> Sessions<T> {
         ended.map(|current| current.connection)
     }
 
-    /// Records the failure of an attempt at a new session. Operations that time out while there is no session report
-    /// the last such error as the cause.
+    /// Records the failure of an attempt at a new session, and logs it if its [`FailureLog`] says so. Operations that time out
+    /// while there is no session report the last such error as the cause.
     pub fn attempt_failed(&self, error: Error) {
-        self.lock().last_attempt = Some(error);
+        {
+            let mut state = self.lock();
+            if state.attempts_log.is_due(&error) {
+                tracing::warn!(%error, "no session yet");
+            }
+            state.last_attempt = Some(error);
+        }
         self.changed.notify();
     }
 

@@ -32,14 +32,14 @@ impl Table {
         self.0.iter().find(|(_, of)| *of == node_id).map(|(number, _)| *number)
     }
 
-    /// Forgets the nodes that are not in the queue. Then gives each node that has a permit and no number the smallest free one below `n`,
-    /// in the order of the queue.
+    /// Forgets the nodes that are not in the queue. Then gives the smallest free numbers below `n` to the nodes without one, in the order
+    /// of the queue: as many as have a permit.
     pub(super) fn fill(&mut self, queue: &Queue, n: u32) {
         let there: BTreeSet<_> = queue.iter().map(|node| &node.id).collect();
         self.0.retain(|_, of| there.contains(of));
         let have: BTreeSet<_> = self.0.values().cloned().collect();
         let free: Vec<_> = (0..n).filter(|number| !self.0.contains_key(number)).collect();
-        let without = queue.iter().take(n as usize).map(|node| &node.id).filter(|id| !have.contains(*id));
+        let without = queue.iter().map(|node| &node.id).filter(|id| !have.contains(*id));
         self.0.extend(free.into_iter().zip(without.cloned()));
     }
 }

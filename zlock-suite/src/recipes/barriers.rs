@@ -165,6 +165,54 @@ pub async fn member_that_times_out_while_it_arrives_passes_with_the_others(case:
     waiting.abort();
 }
 
+/// A member that was about to open its round finds that another one has. Its time ends before it has looked again, and it passes.
+pub async fn member_whose_time_ends_when_it_was_counted_passes(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let (one, two, three) = (barrier(case, &a, 2), barrier(case, &b, 2), barrier(case, &c, 2));
+    let first = waits(&one);
+    until_members(case, 1).await;
+    let created = b.faults.hold(Call::Create, Side::After);
+    let late = tokio::spawn(async move { two.wait_timeout(4 * MOMENT).await });
+    created.reached().await;
+    // It is the third, and opens the round for the others.
+    let third = waits(&three);
+    assert_eq!(round(first).await, 1);
+    let listing = b.faults.hold(Call::Children, Side::Before);
+    created.open();
+    assert_eq!(timeout(LONG, late).await.expect("it ends").unwrap().unwrap(), 1);
+    listing.open();
+    third.abort();
+}
+
+/// A member withdraws that does not know the latest version of the rounds. Another one knows it, and has listed the first one before
+/// that withdrew.
+pub async fn member_with_an_old_version_withdraws_from_the_latest(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let (one, two, three) = (barrier(case, &a, 2), barrier(case, &b, 2), barrier(case, &c, 2));
+    // Its listing shows a member that withdraws, so its opening is refused, and it lists again.
+    let gone = tokio::spawn(async move { one.wait_timeout(MOMENT).await });
+    until_members(case, 1).await;
+    let created = b.faults.hold(Call::Create, Side::After);
+    let late = tokio::spawn(async move { two.wait_timeout(10 * MOMENT).await });
+    created.reached().await;
+    assert_eq!(gone.await.unwrap().unwrap_err().kind(), ErrorKind::Busy);
+    let listing = b.faults.hold(Call::Children, Side::Before);
+    created.open();
+    timeout(LONG, listing.reached()).await.expect("it lists again");
+    // The rounds are written without its knowledge.
+    let rounds = a.client.shared_value(path(case).join("rounds").unwrap()).unwrap();
+    rounds.update(|now| now.map(<[u8]>::to_vec)).await.unwrap();
+    until_members(case, 1).await;
+    let listed = c.faults.hold(Call::Create, Side::After);
+    let mut waiting = waits(&three);
+    listed.reached().await;
+    let error = timeout(LONG, late).await.expect("its time ends").unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    listed.open();
+    assert!(timeout(MOMENT, &mut waiting).await.is_err(), "passed with one that had withdrawn");
+    waiting.abort();
+}
+
 /// The link of the last member breaks before it opens the round. The other one gives up meanwhile, and is not counted.
 pub async fn member_that_left_during_an_outage_is_not_counted(case: &Case<'_>) {
     let [a, b] = case.processes().await;

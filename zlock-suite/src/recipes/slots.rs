@@ -102,20 +102,23 @@ pub async fn number_of_a_dead_client_becomes_free(case: &Case<'_>) {
     assert!(live.is_held() && heir.is_held());
 }
 
-/// An operator deletes the node of a client that is about to write its number. It gets none.
+/// An operator deletes the node of a client that is about to write its number, before or after it has listed the queue. It gets none.
 pub async fn number_is_not_given_to_a_deleted_node(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let (one, holders) = (slots(case, &a, 1), path(case).join("holders").unwrap());
-    let listed = a.faults.hold(Call::Children, Side::After);
-    let taking = tokio::spawn(async move { one.acquire().await });
-    listed.reached().await;
-    let name = case.store.names(&holders).await.remove(0);
-    case.store.remove(&holders, &name).await;
-    let other = acquired(&slots(case, &b, 1)).await;
-    listed.open();
-    let error = timeout(LONG, taking).await.expect("it ends").unwrap().unwrap_err();
-    assert!(error.is_lock_lost(), "{error}");
-    assert!(other.is_held());
+    let holders = path(case).join("holders").unwrap();
+    for side in [Side::After, Side::Before] {
+        let (one, listed) = (slots(case, &a, 1), a.faults.hold(Call::Children, side));
+        let taking = tokio::spawn(async move { one.acquire().await });
+        listed.reached().await;
+        let name = case.store.names(&holders).await.remove(0);
+        case.store.remove(&holders, &name).await;
+        let other = acquired(&slots(case, &b, 1)).await;
+        listed.open();
+        let error = timeout(LONG, taking).await.expect("it ends").unwrap().unwrap_err();
+        assert!(error.is_lock_lost(), "{error}");
+        assert!(other.is_held());
+        other.release().await.unwrap();
+    }
 }
 
 /// A client that is dropped while it takes a number leaves no node, and the number is free.

@@ -12,6 +12,7 @@ mod zk {
     mod faults;
     mod outage;
     mod overload;
+    mod quota;
     mod storm;
 }
 #[cfg(feature = "etcd")]

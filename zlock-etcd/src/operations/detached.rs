@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{
+    Client, Compare, CompareOp, GetResponse, LeaseTimeToLiveResponse, ResponseHeader, Txn, TxnOp,
+};
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Node, SessionId};
@@ -15,10 +17,11 @@ use zlock_core::{Node, SessionId};
 use crate::connection::connect::{By, kv};
 use crate::error::Failure;
 use crate::keys::key::{self, PlaceName};
-use crate::keys::revision;
+use crate::keys::revision::Reply;
 use crate::operations::operation::Operation;
-use crate::requests::txn::{Answer, is_still};
-use crate::session::lease::term;
+use crate::requests::txn::is_still;
+use crate::session::lease::read;
+use crate::session::renewal::Answerer;
 
 /// The result of checking the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +68,31 @@ async fn left(
     loop {
         let key = key.clone();
         let ask = move |client: Arc<Client>| async move {
-            let before = term(&client, &key).await?;
+            let before = read(&client, &key).await?;
             let answer = client.lease_client().time_to_live(number, None).await?;
-            Ok((answer, before == term(&client, &key).await?))
+            Ok(Between { before, answer, after: read(&client, &key).await? })
         };
-        let (answer, is_one_term) = operation.ask(lease, By::Cluster, ask).await?;
-        if answer.granted_ttl() > 0 {
-            return Ok(Some(Duration::from_secs(answer.ttl().max(1).cast_unsigned())));
+        let asked = operation.ask(lease, By::Cluster, ask).await?;
+        if asked.answer.granted_ttl() > 0 {
+            return Ok(Some(Duration::from_secs(asked.answer.ttl().max(1).cast_unsigned())));
         }
-        if is_one_term {
+        let [before, after] = [&asked.before, &asked.after].map(|read| Answerer::of(read.header()).term);
+        if before == after {
             return Ok(None);
         }
+    }
+}
+
+/// The answer about a lease, between two reads.
+struct Between {
+    before: GetResponse,
+    answer: LeaseTimeToLiveResponse,
+    after: GetResponse,
+}
+
+impl Reply for Between {
+    fn header(&self) -> Option<&ResponseHeader> {
+        self.after.header()
     }
 }
 
@@ -85,7 +102,5 @@ async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Re
     let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
     let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
     let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-    let answer = Answer::of(operation.ask(lease, By::Cluster, ask).await?);
-    operation.shared.newest.saw(revision::of(answer.header()));
-    Ok(())
+    operation.ask(lease, By::Cluster, ask).await.map(drop)
 }

@@ -173,6 +173,7 @@ impl Manager {
                 Some(Interrupted::AuthFailed(_)) => End::Refused,
                 Some(_) => End::Closed,
             },
+            () = shared.endpoints.history().gone_back(session.granted.known) => End::Lost,
             () = keep_alive(&shared, session) => End::Lost,
             never = look_through(&shared, session) => match never {},
         }
@@ -275,6 +276,8 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let (mut due, mut at_rest) = (Due::now(), false);
     // The number of servers in a row that have failed to answer.
     let mut failures = 0;
+    // The servers may have been restarted, and restored, since the session's places were known to be its own.
+    let mut is_doubtful = false;
     let mut last = granted.sent;
     loop {
         let mut must_prove = failures > 0;
@@ -284,7 +287,10 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
             // A create's proof may not last long. A proof follows even if the node is gone by then, because with very short
             // holds a bare keep-alive would follow each of them.
             () = sessions.active(lease), if at_rest => (due.at, must_prove) = (Instant::now(), true),
-            () = keeper.broken() => sleep_until(due.after_break()).await,
+            () = keeper.broken() => {
+                is_doubtful = true;
+                sleep_until(due.after_break()).await;
+            }
         }
         at_rest = !must_prove && last != granted.sent && sessions.rest(lease);
         let sent = due.send();
@@ -301,11 +307,16 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                 if !lives || !sessions.resume(lease) {
                     return;
                 }
+                if is_doubtful {
+                    // Without an answer, the next keep-alive looks again.
+                    is_doubtful =
+                        !matches!(timeout(limit, lease::find_unknown(shared, lease)).await, Ok(Ok(())));
+                }
             }
             Ok(None) => return,
             Err(failure) => {
                 sessions.set_refused(lease, failure.classify().kind == ErrorKind::NotAuthorized);
-                failures += 1;
+                (failures, is_doubtful) = (failures + 1, true);
                 due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no response to a keep-alive");
                 // The session is not interrupted while another server may still answer at once.

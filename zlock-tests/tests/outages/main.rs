@@ -23,6 +23,7 @@ mod etcd {
     mod leaders;
     mod outage;
     mod overload;
+    mod restore;
     mod streams;
     mod values;
 }

@@ -55,8 +55,8 @@ pub(crate) enum Failure {
     WrongCredentials(etcd::Error),
     /// The server does not serve the watch.
     Unwatched(String),
-    /// The server's state is older than one that was seen before.
-    Behind,
+    /// The answer shows that the cluster was restored to an older state. The request was executed in that state.
+    Restored,
     /// No connection was attempted: the servers are not found in DNS, or a file cannot be read.
     NoWay(String),
     /// The session already has a node with this ID.
@@ -89,9 +89,10 @@ impl kit::Failure for Failure {
                 (ErrorKind::NotAuthorized, false, false)
             }
             Failure::Unwatched(why) if why == OTHER_NUMBERS => (ErrorKind::Unexpected, false, false),
-            Failure::Unwatched(_) | Failure::Unauthenticated | Failure::Behind | Failure::NoWay(_) => {
+            Failure::Unwatched(_) | Failure::Unauthenticated | Failure::NoWay(_) => {
                 (ErrorKind::Unavailable, false, true)
             }
+            Failure::Restored => (ErrorKind::SessionLost, true, true),
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
             Failure::NotAValue | Failure::NamedAsAPlace => (ErrorKind::InvalidArgument, false, false),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
@@ -110,7 +111,7 @@ impl kit::Failure for Failure {
                 error.with_message("the connection's authentication is no longer valid")
             }
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
-            Failure::Behind => error.with_message("the server is behind, or was restored to an older state"),
+            Failure::Restored => error.with_message("the cluster was restored to an older state"),
             Failure::NoWay(why) => error.with_message(why),
             Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
             Failure::NotAValue => error.with_message("the key is a member's or a lock's, and no value"),

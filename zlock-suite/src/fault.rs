@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Groups, HandOver,
     Head, Joined, Label, ListedMember, LockPath, MemberContents, Node, NodeData, NodeId, Queue, Replaced,
@@ -66,6 +68,7 @@ struct State {
     counts: BTreeMap<Call, usize>,
     under_way: usize,
     plans: Vec<Plan>,
+    hides_nodes: bool,
 }
 
 #[derive(Debug)]
@@ -151,9 +154,16 @@ impl Faults {
         Gate(stile)
     }
 
+    /// Makes `exists_with_watch` find no node, as a server of an ensemble that lacks what the others list.
+    pub fn hide_nodes(&self) {
+        self.lock().hides_nodes = true;
+    }
+
     /// Ends all faults that have not happened yet.
     pub fn mend(&self) {
-        self.lock().plans.clear();
+        let mut state = self.lock();
+        state.plans.clear();
+        state.hides_nodes = false;
     }
 
     fn planned(&self, call: Call, side: Side) -> Option<Action> {
@@ -256,7 +266,15 @@ impl CoordinationBackend for Faulty {
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        self.faults.around(Call::Exists, self.inner.exists_with_watch(parent, seen)).await
+        let inner = async {
+            if self.faults.lock().hides_nodes {
+                // No answer takes no time.
+                sleep(Duration::from_millis(1)).await;
+                return Ok(Existence::Deleted);
+            }
+            self.inner.exists_with_watch(parent, seen).await
+        };
+        self.faults.around(Call::Exists, inner).await
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {

@@ -176,7 +176,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
-        repeat(&mut self.operation("head_with_watch", parent), &mut WatchHead).await
+        repeat(&mut self.operation("head_with_watch", parent), &mut WatchHead::default()).await
     }
 
     fn values(&self) -> Option<&dyn Values> {

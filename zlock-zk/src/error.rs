@@ -69,6 +69,9 @@ impl kit::Failure for Failure {
                 let message = "the path is below the node of a member or of a lock, which cannot have children";
                 error.with_message(message).with_cause(source)
             }
+            Failure::Zk(source @ zk::Error::QuotaExceeded) => {
+                error.with_message("the quota of this path or of one above it is used up").with_cause(source)
+            }
             Failure::Zk(source) => error.with_cause(source),
             Failure::ServersDisagree => {
                 error.with_message("the connected server lists a node that its leader does not have")
@@ -120,8 +123,8 @@ pub(crate) fn classify(error: &zk::Error) -> FailureClass {
         E::AuthFailed => (ErrorKind::NotAuthorized, true, false),
         // Refused by the library before anything is sent, or by the server.
         E::BadArguments(_) => (ErrorKind::InvalidArgument, false, false),
-        // Load, or a server without a quorum: definite, but temporary.
-        E::Throttled | E::NotReadOnly => (ErrorKind::Unavailable, false, true),
+        // Load, a server without a quorum, or a quota that is used up until nodes are removed: definite, but temporary.
+        E::Throttled | E::NotReadOnly | E::QuotaExceeded => (ErrorKind::Unavailable, false, true),
         // The ways in which a broken connection shows: closed, reset or silent.
         E::ConnectionLoss | E::Custom(_) => (ErrorKind::Unavailable, true, true),
         // No server was reached; only returned by a connect.
@@ -131,7 +134,6 @@ pub(crate) fn classify(error: &zk::Error) -> FailureClass {
         E::SessionExpired | E::ClientClosed => (ErrorKind::SessionLost, true, true),
         E::SessionMoved => (ErrorKind::SessionLost, false, true),
         E::NoWatcher
-        | E::QuotaExceeded
         | E::MarshallingError
         | E::Unimplemented
         | E::ReconfigDisabled
@@ -174,6 +176,7 @@ mod tests {
             (E::BadArguments(&"x"), InvalidArgument, false, false),
             (E::Throttled, Unavailable, false, true),
             (E::NotReadOnly, Unavailable, false, true),
+            (E::QuotaExceeded, Unavailable, false, true),
             (E::ConnectionLoss, Unavailable, true, true),
             (E::NoHosts, Unavailable, false, true),
             (E::Timeout, Unavailable, false, true),
@@ -181,7 +184,6 @@ mod tests {
             (E::ClientClosed, SessionLost, true, true),
             (E::SessionMoved, SessionLost, false, true),
             (E::NoWatcher, Unexpected, false, false),
-            (E::QuotaExceeded, Unexpected, false, false),
             (E::MarshallingError, Unexpected, false, false),
             (E::Unimplemented, Unexpected, false, false),
             (E::ReconfigDisabled, Unexpected, false, false),

@@ -18,6 +18,7 @@ use crate::config::EtcdOptions;
 use crate::connection::dial::dial;
 use crate::connection::endpoint::{Attempt, Endpoint};
 use crate::error::Failure;
+use crate::keys::revision::{History, Reply};
 
 /// The maximum size of an answer, for a queue of many nodes with much data. The library's own limit is 4 MB.
 const MAX_ANSWER: usize = i32::MAX as usize;
@@ -49,6 +50,7 @@ pub(crate) struct Endpoints {
     current: watch::Sender<Arc<Endpoint>>,
     /// The servers from which the next endpoint is chosen.
     servers: watch::Sender<Arc<[String]>>,
+    history: History,
     /// `true` during a lookup of the servers in DNS.
     is_looking: AtomicBool,
     turns: Semaphore,
@@ -63,12 +65,18 @@ impl Endpoints {
         let current = watch::Sender::new(Arc::new(Endpoint::first(servers.clone())));
         let [turns, inside] = [MAX_UNDER_WAY; 2].map(Semaphore::new);
         let (servers, is_looking) = (watch::Sender::new(servers), AtomicBool::new(false));
-        Endpoints { options, runtime, current, servers, is_looking, turns, inside }
+        let history = History::default();
+        Endpoints { options, runtime, current, servers, history, is_looking, turns, inside }
     }
 
     /// Returns the servers from which the next endpoint is chosen. Empty before they are found in DNS.
     pub(crate) fn servers(&self) -> Arc<[String]> {
         self.servers.borrow().clone()
+    }
+
+    /// Returns what is known of the cluster's history.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
     }
 
     /// Finds the servers unless that was done before.
@@ -194,7 +202,7 @@ impl Endpoints {
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
     where
-        T: Send + 'static,
+        T: Reply + Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         // A caller that does not poll must not keep others from the connection while it is made, either.
@@ -231,7 +239,7 @@ impl Endpoints {
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
     where
-        T: Send + 'static,
+        T: Reply + Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let endpoint = self.current();
@@ -254,12 +262,13 @@ impl Endpoints {
         call: impl FnOnce(Arc<Client>) -> F,
     ) -> Result<T, Failure>
     where
+        T: Reply,
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
         let sent = Instant::now();
         let answer = timeout(limit, async {
             let client = self.client(endpoint).await?;
-            call(client).await.map_err(Failure::Etcd)
+            self.history.check(by == By::Cluster, call(client)).await
         });
         match answer.await {
             Ok(Ok(answer)) => {

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, GetResponse, LeaseTimeToLiveResponse, ResponseHeader, Txn, TxnOp,
+};
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Node, SessionId};
@@ -19,10 +21,11 @@ use zlock_core::{Node, SessionId};
 use crate::connection::connect::{By, kv};
 use crate::error::Failure;
 use crate::keys::key::{self, PlaceName, Range};
-use crate::keys::revision;
+use crate::keys::revision::Reply;
 use crate::operations::operation::Operation;
-use crate::requests::txn::{Answer, is_still};
-use crate::session::lease::term;
+use crate::requests::txn::is_still;
+use crate::session::lease::read;
+use crate::session::renewal::Answerer;
 
 /// Keys with the names of places that are none: the revisions at which they were created.
 #[derive(Debug, Default)]
@@ -89,15 +92,16 @@ async fn left(
     loop {
         let key = key.clone();
         let ask = move |client: Arc<Client>| async move {
-            let before = term(&client, &key).await?;
+            let before = read(&client, &key).await?;
             let answer = client.lease_client().time_to_live(number, None).await?;
-            Ok((answer, before == term(&client, &key).await?))
+            Ok(Between { before, answer, after: read(&client, &key).await? })
         };
-        let (answer, is_one_term) = operation.ask(lease, By::Cluster, ask).await?;
-        if answer.granted_ttl() > 0 {
-            return Ok(Some(Duration::from_secs(answer.ttl().max(1).cast_unsigned())));
+        let asked = operation.ask(lease, By::Cluster, ask).await?;
+        if asked.answer.granted_ttl() > 0 {
+            return Ok(Some(Duration::from_secs(asked.answer.ttl().max(1).cast_unsigned())));
         }
-        if is_one_term {
+        let [before, after] = [&asked.before, &asked.after].map(|read| Answerer::of(read.header()).term);
+        if before == after {
             return Ok(None);
         }
     }
@@ -119,12 +123,23 @@ async fn had_lease(
     }
 }
 
+/// The answer about a lease, between two reads.
+struct Between {
+    before: GetResponse,
+    answer: LeaseTimeToLiveResponse,
+    after: GetResponse,
+}
+
+impl Reply for Between {
+    fn header(&self) -> Option<&ResponseHeader> {
+        self.after.header()
+    }
+}
+
 async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node, key: &str) -> Result<(), Failure> {
     tracing::warn!(%key, "removing a place that lost its lease, and whose session is over");
     let has_no_lease = Compare::lease(key, CompareOp::Equal, 0);
     let txn = Txn::new().when([is_still(key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
     let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-    let answer = Answer::of(operation.ask(lease, By::Cluster, ask).await?);
-    operation.shared.newest.saw(revision::of(answer.header()));
-    Ok(())
+    operation.ask(lease, By::Cluster, ask).await.map(drop)
 }

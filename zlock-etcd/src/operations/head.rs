@@ -13,7 +13,7 @@ use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::detached::{self, Detached};
 use crate::operations::operation::{Attempted, Operation};
-use crate::operations::watch::{arm, arm_queue, not_before, until};
+use crate::operations::watch::{arm, arm_queue, until};
 
 /// Reads the head of a queue with its data, and arms a watch on its key alone: a node that is created behind it costs nothing.
 pub(crate) struct WatchHead;
@@ -69,7 +69,7 @@ async fn arm_head(
     let (mut armed, since) = arm(operation, lease, range.clone()).await?;
     if since > seen {
         // Something was written in between.
-        let mut read = not_before(operation, lease, &range, since).await?;
+        let mut read = operation.read(lease, range).await?;
         seen = revision::of(read.header());
         match read.take_kvs().into_iter().find(|now| now.create_revision() == kv.create_revision()) {
             Some(now) => kv = now,

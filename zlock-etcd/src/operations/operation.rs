@@ -11,7 +11,7 @@ use zlock_core::{LockPath, Queue, Result};
 use crate::connection::connect::{By, kv};
 use crate::error::Failure;
 use crate::keys::key::{Keys, Range};
-use crate::keys::revision;
+use crate::keys::revision::Reply;
 use crate::requests::txn::{Answer, Request, Write};
 use crate::session::{Live, Shared};
 
@@ -46,7 +46,7 @@ impl<'a> Operation<'a> {
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
     where
-        T: Send + 'static,
+        T: Reply + Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let asked = self.shared.endpoints.ask(by, self.shared.options.answer_time(), call);
@@ -69,9 +69,7 @@ impl<'a> Operation<'a> {
         let options = if by == By::Member { options.with_serializable() } else { options };
         let options = range.end.into_iter().fold(options, GetOptions::with_range);
         let ask = |client: Arc<Client>| async move { kv(&client).get(range.start, Some(options)).await };
-        let read = self.ask(lease, by, ask).await?;
-        self.shared.newest.saw(revision::of(read.header()));
-        Ok(read)
+        self.ask(lease, by, ask).await
     }
 
     /// Parses a listing of the queue's range.
@@ -99,7 +97,7 @@ impl<'a> Operation<'a> {
                 Err(failure) => break Err(failure),
             }
         };
-        self.wrote(answer)
+        self.budget.record(answer)
     }
 
     /// Sends a request that leaves alone, and records if its outcome is unknown.
@@ -110,19 +108,12 @@ impl<'a> Operation<'a> {
     ) -> Result<Answer, Failure> {
         let request = request.into();
         let answer = self.ask(lease, By::Cluster, |client| request.send(client)).await;
-        self.wrote(answer)
+        self.budget.record(answer)
     }
 
     /// Returns the failure with which the operation ends, because its node no longer exists.
     pub(crate) fn node_deleted(&mut self) -> Failure {
         self.budget.ambiguous = false;
         Failure::NodeDeleted
-    }
-
-    fn wrote(&mut self, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
-        if let Ok(answer) = &answer {
-            self.shared.newest.saw(revision::of(answer.header()));
-        }
-        self.budget.record(answer)
     }
 }

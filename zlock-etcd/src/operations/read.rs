@@ -91,7 +91,7 @@ async fn read_up_to(
     node: &Node,
 ) -> Result<GetResponse, Failure> {
     let both = last_two().with_max_create_revision(node.sequence.get());
-    let (range, newest) = (operation.keys.range(), operation.shared.newest.get());
+    let (range, newest) = (operation.keys.range(), operation.shared.endpoints.history().now().revision);
     let read = operation.get(lease, By::Member, range.clone(), both.clone()).await?;
     if revision::of(read.header()) >= newest {
         return Ok(read);

@@ -41,9 +41,6 @@ use crate::watches::listings::Listed;
 use crate::watches::pace::LOOP;
 use crate::watches::stream::{Armed, Change, Put};
 
-/// How often to repeat a read that must not be older than a watch, before the watch is armed again after a pause.
-const READS: usize = 3;
-
 /// Arms a watch on a node if it is still as it was seen.
 pub(crate) struct WatchNode<'a>(pub(crate) &'a Node);
 
@@ -73,7 +70,7 @@ async fn arm_node(operation: &Operation<'_>, lease: SessionKey, seen: &Node) -> 
             watching.look_at = look_later.then(|| Instant::now() + LOOP);
         }
         Plan::Look => {
-            let read = not_before(operation, lease, &range, since).await?;
+            let read = operation.read(lease, range.clone()).await?;
             match look(shared, lease, &operation.keys, &read, seen) {
                 Existence::Watching(_) => {}
                 other => return Ok(other),
@@ -221,7 +218,7 @@ pub(crate) async fn arm(
 }
 
 /// Arms a watch, and reads at a revision not before it. Both are sent together. If the read took effect first, it is
-/// repeated.
+/// repeated, which suffices: a read that is sent after the watch was armed shows its revision, or that the cluster was restored.
 pub(crate) async fn arm_and_read(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -231,29 +228,8 @@ pub(crate) async fn arm_and_read(
     let (armed, read) = tokio::join!(armed, operation.read(lease, range.clone()));
     // If the read is refused, its error explains why the watch is.
     let (read, (armed, since)) = (read?, armed?);
-    let read = if revision::of(read.header()) < since {
-        not_before(operation, lease, &range, since).await?
-    } else {
-        read
-    };
+    let read = if revision::of(read.header()) < since { operation.read(lease, range).await? } else { read };
     Ok((armed, read))
-}
-
-/// Reads at a revision not older than this one. The first read nearly always suffices. If none does, the cluster may have
-/// been restored to an older state since the watch was armed.
-pub(crate) async fn not_before(
-    operation: &Operation<'_>,
-    lease: SessionKey,
-    range: &Range,
-    since: i64,
-) -> Result<GetResponse, Failure> {
-    for _ in 0..READS {
-        let read = operation.read(lease, range.clone()).await?;
-        if revision::of(read.header()) >= since {
-            return Ok(read);
-        }
-    }
-    Err(Failure::Behind)
 }
 
 /// Returns the state of a node that was read. `Watching` means that it is as it was seen, and contains a watch that never
@@ -378,7 +354,6 @@ async fn look_now(
         |client: Arc<Client>| async move { crate::connection::connect::kv(&client).get(key, None).await };
     let asked = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask);
     let read = shared.send(lease, until, By::Cluster, asked).await?;
-    shared.newest.saw(revision::of(read.header()));
     Ok(look(shared, lease, keys, &read, seen))
 }
 

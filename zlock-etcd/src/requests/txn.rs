@@ -10,6 +10,7 @@ use zlock_core::Node;
 
 use crate::connection::connect::kv;
 use crate::keys::key::{Keys, Range};
+use crate::keys::revision::Reply;
 
 /// A request that writes.
 #[derive(Clone, Debug)]
@@ -93,6 +94,12 @@ pub(crate) struct Answer {
     header: Option<ResponseHeader>,
     succeeded: bool,
     responses: Vec<TxnOpResponse>,
+}
+
+impl Reply for Answer {
+    fn header(&self) -> Option<&ResponseHeader> {
+        self.header()
+    }
 }
 
 impl Answer {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{self, Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
 use zlock_core::probe::Probe;
@@ -90,7 +90,7 @@ impl SessionStore for Leases {
         let granted = asking.attempt(patience).await?;
         // The leases of the other requests are revoked.
         *asking = requests(&self.shared);
-        let GrantedLease { id, ttl, sent } = granted;
+        let GrantedLease { id, ttl, sent, .. } = granted;
         let deadline = sent + granted.life();
         Ok(Begun { id: SessionId::new(id.cast_unsigned()), timeout: ttl, deadline, granted })
     }
@@ -104,12 +104,15 @@ impl SessionStore for Leases {
         let key = key::fence(shared.options.prefix(), lease.id, 0);
         let limit = shared.options.keep_alive_time();
         let keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
-        let mut beat = KeepAlive { shared, lease, keeper };
+        let doubt = Notify::new();
+        let mut beat = KeepAlive { shared, lease, keeper, doubt: &doubt };
         let beats = Beats::new(granted.sent, granted.life(), ttl / 3);
         tokio::select! {
             biased;
+            () = shared.endpoints.history().gone_back(granted.known) => Over::Lost,
             over = keep_alive(&shared.sessions, lease, beats, &mut beat) => over,
             never = look_through(shared, lease, ttl) => match never {},
+            never = find_unknown(shared, lease, &doubt, limit) => match never {},
         }
     }
 
@@ -125,6 +128,8 @@ struct KeepAlive<'a> {
     shared: &'a Shared,
     lease: SessionKey,
     keeper: Keeper,
+    /// Notified when the servers may have been restarted, and restored.
+    doubt: &'a Notify,
 }
 
 impl kit::Beat for KeepAlive<'_> {
@@ -133,14 +138,15 @@ impl kit::Beat for KeepAlive<'_> {
     /// Sends one keep-alive. Unless the session is at rest, it proves that the lease lives, and finds own nodes that other clients
     /// deleted. A bare answer may be that of a leader that was replaced, and extends nothing.
     async fn beat(&mut self, at_rest: bool, sent: Instant) -> Result<Option<bool>, Failure> {
-        let KeepAlive { shared, lease, ref mut keeper } = *self;
+        let KeepAlive { shared, lease, ref mut keeper, doubt } = *self;
         let search = if at_rest { None } else { Search::begin(shared, lease)? };
         let beat = match at_rest {
             false => Beat::Proof(search.as_ref()),
             true if shared.watches.is_watching() => Beat::Look,
             true => Beat::Bare,
         };
-        let Some(Beaten { by, found }) = keeper.beat(beat).await? else { return Ok(None) };
+        let beaten = keeper.beat(beat).await.inspect_err(|_| doubt.notify_one())?;
+        let Some(Beaten { by, found }) = beaten else { return Ok(None) };
         if let (Some(search), Some(found)) = (search, found)
             // Without an answer, the next keep-alive searches again.
             && let Ok(Err(failure)) =
@@ -156,10 +162,21 @@ impl kit::Beat for KeepAlive<'_> {
 
     async fn doubted(&mut self) {
         self.keeper.broken().await;
+        self.doubt.notify_one();
     }
 
     fn servers(&self) -> usize {
         self.shared.endpoints.servers().len()
+    }
+}
+
+/// Finds places that a restore has brought back, after each doubt and as soon as there is an answer. Never completes.
+async fn find_unknown(shared: &Shared, lease: SessionKey, doubt: &Notify, limit: Duration) -> Infallible {
+    loop {
+        doubt.notified().await;
+        while !matches!(timeout(limit, lease::find_unknown(shared, lease)).await, Ok(Ok(()))) {
+            sleep(limit).await;
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::connection::connect::{By, Endpoints, kv};
 use crate::connection::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::keys::key::{self, Keys, PlaceName};
-use crate::keys::revision;
+use crate::keys::revision::Known;
 use crate::requests::txn::gets;
 use crate::session::renewal::Answerer;
 use crate::session::{Live, Shared, lease_id};
@@ -35,6 +35,8 @@ pub(crate) struct GrantedLease {
     pub(crate) ttl: Duration,
     /// The time at which the request was sent.
     pub(crate) sent: Instant,
+    /// What was known then.
+    pub(crate) known: Known,
 }
 
 impl GrantedLease {
@@ -189,15 +191,20 @@ impl Keeper {
         client: &Client,
         search: Option<&Search>,
     ) -> Result<(Answerer, Option<TxnResponse>), Failure> {
+        let history = self.endpoints.history();
+        let read = || async {
+            let answer = history.check(true, read(client, &self.key)).await?;
+            Ok((Answerer::of(answer.header()), None))
+        };
         match search {
-            None => Ok((read(client, &self.key).await?, None)),
-            Some(search) => match kv(client).txn(search.txn()).await.map_err(Failure::from) {
+            None => read().await,
+            Some(search) => match history.check(true, kv(client).txn(search.txn())).await {
                 Ok(found) => Ok((Answerer::of(found.header()), Some(found))),
                 // The server takes fewer operations, or no transaction while its database is full. The session lives all the
                 // same.
                 Err(failure) if failure.is_of_too_many_operations() || failure.is_of_a_full_database() => {
                     tracing::warn!(?failure, "own nodes that others delete are not noticed");
-                    Ok((read(client, &self.key).await?, None))
+                    read().await
                 }
                 Err(failure) => Err(failure),
             },
@@ -219,15 +226,9 @@ impl Keeper {
     }
 }
 
-/// Returns the member that answers a read of this key, to which the majority of the members agree, including that member.
-async fn read(client: &Client, key: &str) -> Result<Answerer, etcd_client::Error> {
-    let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
-    Ok(Answerer::of(answer.header()))
-}
-
-/// Returns the current term of the majority of the members, including the one that is asked, by a read of this key.
-pub(crate) async fn term(client: &Client, key: &str) -> Result<u64, etcd_client::Error> {
-    read(client, key).await.map(|answerer| answerer.term)
+/// Reads this key to learn the current term. The majority of the members agree to it, including the one that is asked.
+pub(crate) async fn read(client: &Client, key: &str) -> Result<GetResponse, etcd_client::Error> {
+    kv(client).get(key, Some(GetOptions::new().with_count_only())).await
 }
 
 impl Stream {
@@ -340,7 +341,6 @@ impl Search {
         lease: SessionKey,
         answer: &TxnResponse,
     ) -> Result<(), Failure> {
-        shared.newest.saw(revision::of(answer.header()));
         // The keep-alives wait for it.
         report(shared, lease, self.mark, self.absent(answer), false).await
     }
@@ -365,11 +365,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     let live = shared.live(lease)?;
     let listed = list(shared, lease, true).await?;
     let keys = || listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let mut present = live.names().with_keys(keys().filter_map(|key| {
-        let (prefix, name) = key.split_at(key.rfind('/')? + 1);
-        let place = PlaceName::parse(name).filter(|place| place.lease == lease.id)?;
-        Some((prefix, place.number))
-    }));
+    let mut present = live.names().with_keys(keys().filter_map(|key| place(lease, key)));
     present.extend(keys().map(NodeId::new));
     let missing = shared.sessions.own().missing(mark, &present);
     let mut gone = Vec::new();
@@ -377,6 +373,48 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
         gone.extend(absent(shared, lease, &live, mark, some).await?);
     }
     report(shared, lease, mark, gone, true).await
+}
+
+/// Returns the queue and the number of a key that is a place of the session.
+fn place(lease: SessionKey, key: &str) -> Option<(&str, u32)> {
+    let (prefix, name) = key.split_at(key.rfind('/')? + 1);
+    let place = PlaceName::parse(name).filter(|place| place.lease == lease.id)?;
+    Some((prefix, place.number))
+}
+
+/// Finds places of the session that this client has deleted or never made, which a restore has brought back. They would block
+/// their queues for as long as the session is kept alive.
+pub(crate) async fn find_unknown(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
+    let (live, prefix) = (shared.live(lease)?, shared.options.prefix());
+    let is_unknown = |key: &String| {
+        // No path has an empty segment, but fences and receipts do.
+        let place = place(lease, key).filter(|(queue, _)| queue.starts_with(prefix) && !queue.contains("//"));
+        place.is_some_and(|place| live.names().with_keys(std::iter::once(place)).is_empty())
+    };
+    let listed = list(shared, lease, false).await?;
+    let keys = listed.keys().iter().filter_map(|key| String::from_utf8(key.clone()).ok());
+    let mut unknown: Vec<_> = keys.filter(is_unknown).take(MAX_READS).collect();
+    let before = created(shared, &unknown).await?;
+    // What this client made itself is gone once the name is free. So a key that still exists after that is not its own.
+    unknown.retain(is_unknown);
+    let after = created(shared, &unknown).await?;
+    if let Some((key, _)) = after.intersection(&before).next() {
+        shared.endpoints.history().shows_unknown(&String::from_utf8_lossy(key));
+    }
+    Ok(())
+}
+
+/// Returns those of the keys that exist, each with its create revision.
+async fn created(shared: &Shared, keys: &[String]) -> Result<BTreeSet<(Vec<u8>, i64)>, Failure> {
+    if keys.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let get = |key: &String| TxnOp::get(key.as_str(), Some(GetOptions::new().with_keys_only()));
+    let txn = Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>());
+    let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
+    let answer = shared.endpoints.ask_out_of_turn(By::Cluster, shared.options.answer_time(), ask).await?;
+    let created = |get: &GetResponse| get.kvs().first().map(|kv| (kv.key().to_owned(), kv.create_revision()));
+    Ok(gets(&answer).iter().filter_map(created).collect())
 }
 
 /// Finds own nodes that are missing from a listing of a queue that was requested after `mark`.
@@ -465,7 +503,6 @@ async fn absent(
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask).await?;
-    shared.newest.saw(revision::of(answer.header()));
     absent.extend(search.absent(&answer));
     Ok(absent)
 }

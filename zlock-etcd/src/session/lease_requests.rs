@@ -103,8 +103,9 @@ impl LeaseRequests {
         };
         let asked = async move {
             let sent = Instant::now();
+            let known = endpoints.history().now();
             let granted = endpoints.ask(By::Cluster, limit, ask).await;
-            let granted = granted.map(|answer| GrantedLease { id, ttl: seconds(answer.ttl()), sent });
+            let granted = granted.map(|answer| GrantedLease { id, ttl: seconds(answer.ttl()), sent, known });
             Asked { id, took: sent.elapsed(), granted }
         };
         self.rest.asked.spawn_on(asked, &self.runtime);

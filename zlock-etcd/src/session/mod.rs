@@ -26,7 +26,6 @@ use crate::error::Failure;
 use crate::keys::key::{Keys, PlaceName};
 use crate::keys::members::OwnMembers;
 use crate::keys::names::Names;
-use crate::keys::revision::Newest;
 use crate::operations::detached::Ignored;
 use crate::requests::batch::Batches;
 use crate::requests::fence::Fences;
@@ -93,7 +92,6 @@ pub(crate) struct Shared {
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
     pub(crate) ignored: Ignored,
-    pub(crate) newest: Newest,
     /// The runtime that the backend lives on.
     pub(crate) runtime: Handle,
 }
@@ -104,18 +102,16 @@ const REFUSED: &str = "the server refused the credentials, or a permission that 
 impl Shared {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
-        let newest = Newest::default();
         let sessions = Sessions::new(REFUSED);
         let batches = Batches::new(endpoints.clone(), &options, sessions.events());
         Shared {
             sessions,
             batches: Arc::new(batches),
             contents: OwnContents::default(),
-            watches: Watches::new(endpoints.clone(), &options, runtime.clone(), newest.clone()),
+            watches: Watches::new(endpoints.clone(), &options, runtime.clone()),
             listings: Listings::default(),
             pace: Pace::default(),
             ignored: Ignored::default(),
-            newest,
             endpoints,
             runtime,
             options,

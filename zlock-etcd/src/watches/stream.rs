@@ -26,7 +26,7 @@ use crate::connection::connect::Endpoints;
 use crate::connection::endpoint::Endpoint;
 use crate::error::{Failure, OTHER_NUMBERS};
 use crate::keys::key::{self, Range};
-use crate::keys::revision::{self, Newest};
+use crate::keys::revision::{self, Known};
 use crate::keys::value;
 use crate::watches::breaks::Breaks;
 
@@ -47,7 +47,6 @@ pub(crate) struct Watches {
     /// The time limit for a server's answer.
     limit: Duration,
     runtime: Handle,
-    newest: Newest,
     breaks: Arc<Breaks>,
     latest: Mutex<Option<Line>>,
     /// Each stream has a clone.
@@ -129,15 +128,10 @@ impl Drop for Armed {
 }
 
 impl Watches {
-    pub(crate) fn new(
-        endpoints: Arc<Endpoints>,
-        options: &EtcdOptions,
-        runtime: Handle,
-        newest: Newest,
-    ) -> Self {
+    pub(crate) fn new(endpoints: Arc<Endpoints>, options: &EtcdOptions, runtime: Handle) -> Self {
         let breaks = Arc::new(Breaks::new(options.kit.operation_timeout));
         let (limit, latest, streams) = (options.answer_time(), Mutex::new(None), Arc::default());
-        Watches { endpoints, limit, runtime, newest, breaks, latest, streams }
+        Watches { endpoints, limit, runtime, breaks, latest, streams }
     }
 
     /// Returns `true` if anything is watched, or was a moment ago.
@@ -190,7 +184,7 @@ impl Watches {
             endpoint: self.endpoints.current(),
             endpoints: self.endpoints.clone(),
             limit: self.limit,
-            newest: self.newest.clone(),
+            known: self.endpoints.history().now(),
             breaks: self.breaks.clone(),
             commands: received,
             watches: BTreeMap::new(),
@@ -213,7 +207,8 @@ struct Task {
     endpoint: Arc<Endpoint>,
     endpoints: Arc<Endpoints>,
     limit: Duration,
-    newest: Newest,
+    /// When the stream was opened.
+    known: Known,
     breaks: Arc<Breaks>,
     commands: mpsc::UnboundedReceiver<Command>,
     watches: BTreeMap<i64, Entry>,
@@ -245,6 +240,7 @@ impl Task {
         self.breaks.pause().await;
         // The current one may have failed during the pause.
         self.endpoint = self.endpoints.current();
+        self.known = self.endpoints.history().now();
         let opened = Instant::now();
         match self.open(&first).await {
             Ok(stream) => {
@@ -351,7 +347,9 @@ impl Task {
                     let _ = armed.send(Err(self.endpoints.noted(self.endpoint.number, refused)));
                 }
             } else if let Some(armed) = self.watches.get_mut(&id).and_then(|entry| entry.armed.take()) {
-                let _ = armed.send(Ok(revision::of(answer.header())));
+                let revision = revision::of(answer.header());
+                self.endpoints.history().saw(self.known, revision);
+                let _ = armed.send(Ok(revision));
             }
             return;
         }
@@ -374,7 +372,7 @@ impl Task {
                 EventType::Delete => None,
             };
             let change = Change { key: kv.key().to_owned(), revision: kv.mod_revision(), put };
-            self.newest.saw(change.revision);
+            self.endpoints.history().saw(self.known, change.revision);
             // Also fails if nothing waits any more.
             has_room = has_room && !matches!(changes.try_send(change), Err(TrySendError::Full(_)));
         }

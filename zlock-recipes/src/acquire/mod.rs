@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 use zlock_core::{LastFailure, Result};
 
-use crate::acquire::place::{Awaited, Listing, Loss, Place, time_to_create};
+use crate::acquire::place::{Awaited, Listing, Loss, Place};
 pub(crate) use crate::acquire::request::{Progress, Request};
 use crate::guard::Guard;
 use crate::hold::Hold;
@@ -70,7 +70,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     if !would_hold(&queue, label) {
         return Ok(None);
     }
-    let mut place = Place::create(time_to_create(request).await?, request, Listing::Always).await?;
+    let mut place = Place::queue_up(request, Listing::Always).await?;
     let event = request.checked(place.first_event())?.unwrap_or(Event::Woken);
     let acquisition = Acquisition::new(place.node().id.clone(), Discipline::of(label));
     match acquisition.next(event, place.status()) {
@@ -93,7 +93,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
         let granted = Box::pin(shared::drive(request, max, progress)).await?;
         return Ok(Grant { granted, promote: false });
     }
-    let mut place = Place::create(time_to_create(request).await?, request, Listing::IfNeeded).await?;
+    let mut place = Place::queue_up(request, Listing::IfNeeded).await?;
     progress(Progress::Queued);
     LastFailure::overcome();
     let acquisition = Acquisition::new(place.node().id.clone(), Discipline::of(label));

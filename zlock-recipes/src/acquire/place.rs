@@ -14,7 +14,7 @@ use crate::acquire::request::Request;
 use crate::client::inner::ClientInner;
 use crate::place::admission::Admitted;
 use crate::place::granted::{Granted, closed, lost_error, no_token, status};
-use crate::place::pauses::{Pauses, connected};
+use crate::place::pauses::{Contradictions, PAUSES, Pauses, connected};
 use crate::place::succession::{Followed, PlaceHandle, Promise};
 use crate::queue::{Discipline, Event, Status, Step};
 
@@ -44,10 +44,34 @@ pub(crate) struct Place<'a> {
     fencing_token: FencingToken,
     /// For this client's places behind this one.
     handle: Option<Arc<PlaceHandle>>,
+    contradictions: Contradictions,
     cleanup: Cleanup<'a>,
 }
 
 impl<'a> Place<'a> {
+    /// Queues up. A place that another client deletes before it is known here is replaced, after a pause: nothing was missed by
+    /// then.
+    pub(crate) async fn queue_up(request: Request<'a>, listing: Listing) -> Result<Self> {
+        let mut pauses = PAUSES.start();
+        loop {
+            let place = Self::create(time_to_create(request).await?, request, listing).await?;
+            if !place.was_deleted() {
+                return Ok(place);
+            }
+            let gone = lost_error(Status::NodeDeleted, "create", request.path);
+            tracing::warn!(path = %request.path, "a new place in the queue was deleted; it is replaced");
+            LastFailure::note(|| gone);
+            drop(place);
+            pauses.sleep().await;
+        }
+    }
+
+    fn was_deleted(&self) -> bool {
+        let Created { node, queue, .. } = &self.created;
+        let is_listed = !matches!(queue, CreatedQueue::Listed(queue) if queue.position(&node.id).is_none());
+        self.status() == Status::NodeDeleted || self.status() == Status::Live && !is_listed
+    }
+
     /// Creates the place, once [`time_to_create`] has admitted that. The node may exist even if this fails.
     pub(crate) async fn create(admitted: Admitted, request: Request<'a>, listing: Listing) -> Result<Self> {
         let Request { client, path, label, data, .. } = request;
@@ -75,7 +99,8 @@ impl<'a> Place<'a> {
                 if let Some(handle) = &handle {
                     handle.created(&created);
                 }
-                Ok(Place { client, created, fencing_token, handle, cleanup })
+                let contradictions = Contradictions::default();
+                Ok(Place { client, created, fencing_token, handle, contradictions, cleanup })
             }
             Err(e) => {
                 if !e.is_ambiguous() {
@@ -105,11 +130,18 @@ impl<'a> Place<'a> {
     /// An outage that the session survives must not fail a queued acquisition, so a request that got no answer is sent again,
     /// after a pause and with a connection.
     pub(crate) async fn ask_until_answered(
-        &self,
+        &mut self,
         step: Step,
         loss: &mut Loss,
     ) -> Result<(Event, Option<Awaited>)> {
         let answered = self.until_answered(|| self.ask(&step), loss).await?;
+        if let (Some((Event::NotArmed, _)), Step::Arm(node)) = (&answered, &step) {
+            let pause = self.contradictions.not_found(node);
+            if !pause.is_zero() {
+                // Ends with an error at the pause's end.
+                let _ = timeout(pause, Box::pin(self.lost(loss))).await;
+            }
+        }
         Ok(answered.unwrap_or((Event::Woken, None)))
     }
 

@@ -17,7 +17,7 @@ use std::pin::pin;
 
 use zlock_core::{Label, LastFailure, Queue, Result};
 
-use super::place::{Listing, Loss, Place, time_to_create};
+use super::place::{Listing, Loss, Place};
 use super::request::{Progress, Request};
 use crate::place::granted::{Granted, lost_error};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, fits};
@@ -35,7 +35,7 @@ pub(crate) async fn drive(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Granted> {
     let mut known = max.known().await?;
-    let mut place = Place::create(time_to_create(request).await?, request, Listing::Always).await?;
+    let mut place = Place::queue_up(request, Listing::Always).await?;
     progress(Progress::Queued);
     LastFailure::overcome();
     let (mut loss, mut watch) = (Loss::default(), None);
@@ -89,7 +89,7 @@ pub(crate) async fn try_once(request: Request<'_>, max: &Counter) -> Result<Opti
     if !fits(&queue, weight, permits(known)) {
         return Ok(None);
     }
-    let mut place = Place::create(time_to_create(request).await?, request, Listing::Always).await?;
+    let mut place = Place::queue_up(request, Listing::Always).await?;
     let event = first_event(&mut place, request)?;
     match acquisition(&place, known).next(event, place.status()) {
         Step::Granted { .. } if settle(&mut place, max, &mut known, &mut Loss::default()).await? => {

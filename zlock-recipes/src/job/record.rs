@@ -20,7 +20,7 @@ use std::fmt::{self, Display, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
-use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result};
+use zlock_core::{Error, ErrorKind, Excerpt, FencingToken, LockPath, Result};
 
 use crate::job::tick::Tick;
 
@@ -69,7 +69,7 @@ pub struct Run {
     pub attempt: u32,
     /// The fencing token of the attempt.
     pub fencing_token: FencingToken,
-    /// The process that runs it: the node data of its client, by default the host name and the process ID.
+    /// The process that runs it: the first 200 characters of its client's node data, by default the host name and the process ID.
     pub by: String,
     /// When the state was written, by the clock of that process. For display only.
     pub since: Tick,
@@ -100,7 +100,8 @@ impl Run {
     ) -> Self {
         let (last_done, other) = before.map(|run| (run.last_done, run.other.clone())).unwrap_or_default();
         let first = before.map_or(tick, |run| run.first);
-        let by = by.split(char::is_control).collect::<Vec<_>>().join(" ");
+        // For people to read. Bytes that are no text take three times as much room.
+        let by = Excerpt::of(&by.split(char::is_control).collect::<Vec<_>>().join(" ")).to_string();
         Run {
             tick,
             state: RunState::Started,

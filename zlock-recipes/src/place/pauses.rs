@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use zlock_core::kit::FailureLog;
-use zlock_core::{Error, LastFailure, LockPath, Result, Retry, RetryPolicy, SessionEvents, SessionState};
+use zlock_core::{
+    Error, LastFailure, LockPath, Node, Result, Retry, RetryPolicy, Sequence, SessionEvents, SessionState,
+};
 
 /// The longest pause.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
@@ -49,6 +51,27 @@ impl Pauses {
         LastFailure::note(|| error);
         self.pauses.sleep().await;
         Ok(())
+    }
+}
+
+/// The pauses of a waiter whose store lists a node that another request does not find. The servers of an ensemble may answer
+/// differently for a while.
+#[derive(Debug, Default)]
+pub(crate) struct Contradictions {
+    /// The foremost node that was listed and not found.
+    foremost: Option<Sequence>,
+    pauses: Pauses,
+}
+
+impl Contradictions {
+    /// Takes a node that was listed and not found. Returns the pause before the queue is listed again. There is none while the
+    /// queue moves: nodes only leave, so each such node is ahead of the one before.
+    pub(crate) fn not_found(&mut self, node: &Node) -> Duration {
+        if self.foremost.is_some_and(|foremost| foremost <= node.sequence) {
+            return self.pauses.pauses.next_delay().unwrap_or(LONGEST);
+        }
+        *self = Contradictions { foremost: Some(node.sequence), pauses: Pauses::default() };
+        Duration::ZERO
     }
 }
 

@@ -7,7 +7,7 @@ use zlock_core::{ErrorKind, SessionState};
 use zlock_recipes::Release;
 
 use crate::case::{LONG, soon};
-use crate::{Call, Case, Log, Mutual, Process, Side, TestGuard, TestLock};
+use crate::{Call, Case, Log, Mutual, Process, Side, Tasks, TestGuard, TestLock};
 
 const FOREVER: usize = usize::MAX;
 
@@ -114,6 +114,27 @@ pub async fn t3_an_unanswered_listing_is_repeated<M: Mutual>(case: &Case<'_>) {
             served::<M>(case, &a).await;
         }
     }
+}
+
+/// Servers that answer differently for a while: one lists a node that another does not find. The waiter pauses longer and longer
+/// while nothing changes, and goes on when they agree.
+pub async fn a_contradiction_is_not_asked_about_at_a_constant_rate<M: Tasks>(case: &Case<'_>) {
+    if M::WAIT != Call::Exists {
+        return;
+    }
+    let ([a, b], path) = (case.processes().await, case.path("lock"));
+    let held = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
+    b.faults.hide_nodes();
+    let lock = case.lock::<M>(&b, "lock");
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    case.until_queued(&path, 2).await;
+    sleep(Duration::from_secs(3)).await;
+    let asked = b.faults.count(Call::Exists);
+    assert!((2..30).contains(&asked), "{asked} times in 3 s");
+    b.faults.mend();
+    assert_eq!(held.release().await.unwrap(), Release::Released);
+    let next = timeout(LONG, waiter).await.expect("it is served").unwrap();
+    assert_eq!(next.release().await.unwrap(), Release::Released);
 }
 
 /// T8: the first error is reported; a failing clean-up is logged and continues.

@@ -14,7 +14,7 @@ use zlock_core::{ErrorKind, Result};
 use zlock_recipes::job::{
     Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Schedule, Tick,
 };
-use zlock_recipes::{Handoff, Scope};
+use zlock_recipes::{Client, Handoff, MAX_NODE_DATA, Scope};
 
 use crate::case::{LONG, MOMENT, lock};
 use crate::{Case, Process};
@@ -61,6 +61,18 @@ fn job(case: &Case<'_>, process: &Process, now: u64) -> (RecurringJob, Arc<TestC
     case.uses([path.clone()]);
     let job = process.client.recurring_job(path).unwrap().period(MINUTE).clock(clock.clone());
     (job, clock)
+}
+
+/// The record has only the beginning of the node data, which may be long, and need not be text.
+pub async fn node_data_that_is_no_text(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("job"));
+    let builder = Client::builder(a.connection.backend.clone());
+    let client = builder.with_node_data(vec![0xff; MAX_NODE_DATA]).unwrap().build();
+    let job = client.recurring_job(&path).unwrap().period(MINUTE).clock(TestClock::at(minute(0)));
+    let ran: Ran = job.run(minute(0), |_| async { Ok(()) }).await.unwrap();
+    assert!(matches!(ran, Outcome::Ran(Ok(()))), "{ran:?}");
+    let by = job.last().await.unwrap().unwrap().by;
+    assert!(by.ends_with(" bytes)") && by.len() < 1000, "{by}");
 }
 
 type Ran = Outcome<std::result::Result<(), Infallible>>;

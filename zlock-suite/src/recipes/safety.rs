@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, SessionState};
 use zlock_recipes::Release;
 
@@ -75,6 +75,33 @@ pub async fn no_grant_without_a_node<M: Mutual>(case: &Case<'_>) {
     assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::NodeDeleted);
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// An acquisition whose node is deleted before the create returns queues again.
+pub async fn a_place_that_is_deleted_at_once_is_replaced<M: Tasks>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    for is_free in [true, false] {
+        let other = case.lock::<M>(&b, "lock");
+        let held = if is_free { None } else { Some(other.acquire_timeout(LONG).await.unwrap()) };
+        let others = names(case, &path).await;
+        let gate = a.faults.hold(Call::Create, Side::After);
+        let lock = case.lock::<M>(&a, "lock");
+        let acquiring = tokio::spawn(async move { lock.acquire().await });
+        gate.reached().await;
+        for name in names(case, &path).await.iter().filter(|name| !others.contains(name)) {
+            case.store.remove(&path, name).await;
+        }
+        // By then, the backend has noticed it.
+        sleep(case.store.session_timeout()).await;
+        gate.open();
+        if let Some(held) = held {
+            assert_eq!(held.release().await.unwrap(), Release::Released);
+        }
+        let guard = timeout(LONG, acquiring).await.expect("it queues again").unwrap().unwrap();
+        assert!(guard.is_held());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
 }
 
 /// Rule 5: a waiter whose node an operator deleted learns of it within a heartbeat, while its predecessor stays.

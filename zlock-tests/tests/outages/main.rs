@@ -12,6 +12,7 @@ mod zk {
     mod faults;
     mod outage;
     mod overload;
+    mod quota;
     mod storm;
 }
 #[cfg(feature = "etcd")]
@@ -22,6 +23,7 @@ mod etcd {
     mod leaders;
     mod outage;
     mod overload;
+    mod restore;
     mod streams;
     mod values;
 }

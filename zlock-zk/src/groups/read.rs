@@ -9,7 +9,7 @@ use zookeeper_client::Error;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
 use crate::operations::watch::arm::read_armed;
-use crate::operations::watch::{Names, watch_names, watch_value};
+use crate::operations::watch::{Names, watch_any, watch_names};
 use crate::watches::watchers::Watched;
 
 /// Lists a group, and arms a watch on its changes. A listing has names alone.
@@ -31,7 +31,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchMembers {
         };
         let members = names.into_iter().filter(|name| NodeName::parse(name).is_none());
         let members = members.map(|name| ListedMember::new(name, None)).collect();
-        Ok(Break((members, watch_value(shared, session, watching))))
+        Ok(Break((members, watch_any(shared, session, watching))))
     }
 }
 
@@ -58,7 +58,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchMember {
                 let owner = stat.ephemeral_owner.cast_unsigned();
                 let owner = (owner != 0).then(|| SessionId::new(owner));
                 let contents = MemberContents::new(data, stat.czxid.cast_unsigned(), owner);
-                Ok(Break(Some((contents, watch_value(shared, session, watching)))))
+                Ok(Break(Some((contents, watch_any(shared, session, watching)))))
             }
             Err(Failure::Zk(Error::NoNode)) => Ok(Break(None)),
             Err(failure) => Err(failure),

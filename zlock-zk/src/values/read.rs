@@ -10,7 +10,7 @@ use super::stored::value;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Leaves, Operation};
 use crate::operations::watch::arm::read_armed;
-use crate::operations::watch::watch_value;
+use crate::operations::watch::watch_any;
 use crate::session::{Freshness, catch_up};
 use crate::watches::watchers::Watched;
 
@@ -67,7 +67,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
         match read.await {
             Ok(((data, stat), watching)) => {
                 let value = value(data, &stat)?;
-                return Ok(Break((Some(value), watch_value(shared, session, watching))));
+                return Ok(Break((Some(value), watch_any(shared, session, watching))));
             }
             Err(Failure::Zk(Error::NoNode)) => {}
             Err(failure) => return Err(failure),
@@ -77,7 +77,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
         });
         let (stat, watching) = watched.await?;
         Ok(match stat {
-            None => Break((None, watch_value(shared, session, watching))),
+            None => Break((None, watch_any(shared, session, watching))),
             // It was created in between.
             Some(_) => Continue(()),
         })

@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock::backend::{CoordinationBackend, Label, LockPath, Target};
 use zlock::zk::{ZkBackend, ZkOptions};
 use zlock::{Client, ErrorKind, Guard, Release, SessionState};
-use zlock_suite::Log;
 use zlock_testkit::zk::{LONG, Observer, connect, release, wait_behind};
 use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to, report};
 
@@ -272,9 +271,9 @@ async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
 }
 
 /// A server has missed the end of two holds without noticing it. Its clients keep waiting, since they cannot know which server
-/// is wrong, and report the contradiction. Requests about such a node do not hammer the server.
+/// is wrong. Requests about such a node do not hammer the server.
 #[tokio::test]
-async fn a_waiter_says_that_its_server_contradicts_the_leader() {
+async fn a_waiter_waits_behind_a_node_that_only_its_server_has() {
     const PATHS: [&str; 2] = ["/ghost/mutex", "/ghost/semaphore"];
     let _alone = ONE_AT_A_TIME.lock().await;
     if !have_zookeeper() {
@@ -304,15 +303,11 @@ async fn a_waiter_says_that_its_server_contradicts_the_leader() {
             }
         }
         let client = connect(first.connect_string(), SHORTEST).await;
-        let log = Log::of_this_thread();
         let (mutex, semaphore) = locks(&client);
         let waiting = client.mutex("/ghost/alive").unwrap();
         let mut waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
         let both = async { tokio::join!(mutex.acquire(), semaphore.acquire(1)) };
         timeout(7 * SHORTEST, both).await.expect_err("somebody may hold");
-        let said = log.with("the servers of this ensemble disagree");
-        assert!(PATHS.iter().all(|path| said.iter().any(|line| line.contains(path))), "{said:?}");
-        assert!(!said.iter().any(|line| line.contains("/ghost/alive")), "{said:?}");
         assert!(alive.is_held() && !waiting.is_finished());
         release(alive).await;
         release((&mut waiting).await.unwrap()).await;

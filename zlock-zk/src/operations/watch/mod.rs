@@ -1,10 +1,7 @@
 //! One-shot watches on a node and on a queue.
 
 pub(crate) mod arm;
-pub(crate) mod disagreement;
 
-use std::convert::Infallible;
-use std::future::{Future, pending};
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
@@ -16,7 +13,6 @@ use zookeeper_client::{Error, EventType, Stat};
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
 use crate::operations::watch::arm::read_armed;
-use crate::operations::watch::disagreement::Suspects;
 use crate::session::{Freshness, Shared};
 use crate::watches::watchers::Watched;
 use crate::watches::watching::Watching;
@@ -49,14 +45,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
         };
         match read {
             Some((_, watching)) => {
-                let suspects = Suspects::new(shared, session, operation.budget.path(), [self.seen]);
-                Ok(Break(Existence::Watching(watch(
-                    shared,
-                    session,
-                    watching,
-                    self.seen.label,
-                    suspects.watch(),
-                ))))
+                Ok(Break(Existence::Watching(watch(shared, session, watching, self.seen.label))))
             }
             // Such a label never changes, and the session's own server has answered.
             None if self.seen.label.is_fixed() && !shared.may_be_behind(session) => {
@@ -92,7 +81,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
         session: SessionKey,
     ) -> Attempted<Option<(Vec<u8>, Watch)>> {
         if let Some((data, watching)) = read_and_watch(operation, session, &self.name).await? {
-            let watch = watch(operation.shared, session, watching, self.node.label, pending());
+            let watch = watch(operation.shared, session, watching, self.node.label);
             return Ok(Break(Some((data, watch))));
         }
         let Some(now) = operation.renamed(session, self.node).await? else { return Ok(Break(None)) };
@@ -122,14 +111,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
         };
         Ok(match names {
             Names::Listed(names, watching) => {
-                let queue = Queue::listed(names);
-                let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
-                let watch = watch_children(shared, session, watching, suspects.watch());
-                Break((queue, watch))
+                Break((Queue::listed(names), watch_any(shared, session, watching)))
             }
-            Names::Missing(watching) => {
-                Break((Queue::default(), watch_children(shared, session, watching, pending())))
-            }
+            Names::Missing(watching) => Break((Queue::default(), watch_any(shared, session, watching))),
             Names::CreatedMeanwhile => Continue(()),
         })
     }
@@ -166,7 +150,11 @@ pub(crate) async fn watch_names(
 }
 
 /// Lists a queue, reads its head, and arms a watch on it.
-pub(crate) struct WatchHead;
+#[derive(Default)]
+pub(crate) struct WatchHead {
+    /// A head that was listed and then not found.
+    gone: Option<NodeName>,
+}
 
 impl<'o> Attempt<Operation<'o>, Failure> for WatchHead {
     type Output = (Option<Head>, Watch);
@@ -183,12 +171,18 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchHead {
                 _ => Continue(()),
             });
         };
-        // A head that was deleted since the listing has a successor, or the queue is empty.
         let Some((data, stat, watching)) = read_all_and_watch(operation, session, &node.name).await? else {
-            return Ok(Continue(()));
+            // A head that was deleted since the listing has a successor, or the queue is empty. If it is listed again, a watch
+            // connection's server does not have it.
+            let before = self.gone.replace(node.name.clone());
+            return if before.as_ref() == Some(&node.name) {
+                Err(Failure::ServersDisagree)
+            } else {
+                Ok(Continue(()))
+            };
         };
         let token = FencingToken::new(stat.czxid.cast_unsigned());
-        let watch = watch(operation.shared, session, watching, node.label, pending());
+        let watch = watch(operation.shared, session, watching, node.label);
         Ok(Break((Some(Head::new(node.clone(), data, token)), watch)))
     }
 }
@@ -224,31 +218,16 @@ async fn read_all_and_watch(
 }
 
 /// A node that this event reports as deleted may exist under another name, if its label can change.
-fn watch(
-    shared: &Shared,
-    session: SessionKey,
-    watching: Watching,
-    label: Label,
-    suspects: impl Future<Output = Infallible> + Send + 'static,
-) -> Watch {
-    one_shot(shared, session, watching, suspects, move |event| match event {
+fn watch(shared: &Shared, session: SessionKey, watching: Watching, label: Label) -> Watch {
+    one_shot(shared, session, watching, move |event| match event {
         EventType::NodeDeleted if label.is_fixed() => WatchEvent::Deleted,
         _ => WatchEvent::Changed,
     })
 }
 
-/// A watch on a value, which need not exist, or on a group and its members.
-pub(crate) fn watch_value(shared: &Shared, session: SessionKey, watching: Watching) -> Watch {
-    one_shot(shared, session, watching, pending(), |_| WatchEvent::Changed)
-}
-
-fn watch_children(
-    shared: &Shared,
-    session: SessionKey,
-    watching: Watching,
-    suspects: impl Future<Output = Infallible> + Send + 'static,
-) -> Watch {
-    one_shot(shared, session, watching, suspects, |_| WatchEvent::Changed)
+/// A watch on a queue, on a value, which need not exist, or on a group and its members.
+pub(crate) fn watch_any(shared: &Shared, session: SessionKey, watching: Watching) -> Watch {
+    one_shot(shared, session, watching, |_| WatchEvent::Changed)
 }
 
 /// Fires after a while: for a wait that no connection has room for. Otherwise its own node, which may be the first by now, would keep
@@ -272,7 +251,6 @@ fn one_shot(
     shared: &Shared,
     session: SessionKey,
     watching: Watching,
-    suspects: impl Future<Output = Infallible> + Send + 'static,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
     let ended = shared.sessions.ended(session);
@@ -281,7 +259,6 @@ fn one_shot(
             biased;
             () = ended => WatchEvent::Changed,
             event = watching => event.map_or(WatchEvent::Changed, meaning),
-            never = suspects => match never {},
         }
     })
 }

@@ -9,8 +9,7 @@ use zlock_core::{
 };
 use zlock_recipes::Client;
 use zlock_testkit::zk::{
-    self, FOREVER, Meter, Observer, SESSION, backend, cost, create, mkdir, names, observer, options, path,
-    token,
+    FOREVER, Meter, Observer, SESSION, backend, cost, create, mkdir, names, observer, options, path, token,
 };
 use zlock_testkit::{Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit, until, zookeeper_or_skip};
 use zlock_zk::{Acl, AuthId, Permission, ZkBackend};

@@ -242,9 +242,10 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
 async fn an_operation_ends_with_its_time() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
-        let (time, delay) = (Duration::from_millis(1500), Duration::from_millis(1));
+        // A busy server makes the node in this time, and the session outlasts it.
+        let (time, ttl, delay) = (Duration::from_secs(5), Duration::from_secs(40), Duration::from_millis(1));
         let l = linked_with(server, |options| {
-            options.with_operation_timeout(time).with_retry(RetryPolicy::forever(delay))
+            options.with_operation_timeout(time).with_ttl(ttl).with_retry(RetryPolicy::forever(delay))
         })
         .await;
         let path = path("time");

@@ -17,7 +17,7 @@ const SUMMARY: &str = "what";
 const METHODS: &str = "method";
 
 /// The models: the row of the summary, and the first cells of the tables with all rules and with one rule left out.
-const MODELS: [(&str, &str, &str); 8] = [
+const MODELS: [(&str, &str, &str); 9] = [
     ("model check", "all rules", "rule, and what is done without it"),
     ("model check of reused names", "all rules about names", "rule about names, and what is done without it"),
     (
@@ -34,6 +34,11 @@ const MODELS: [(&str, &str, &str); 8] = [
         "model check of ZooKeeper's deadlines",
         "all rules about proof",
         "rule about proof, and what is done without it",
+    ),
+    (
+        "model check of heartbeats",
+        "all rules about heartbeats",
+        "rule about heartbeats, and what is done without it",
     ),
     (
         "model check of writes of values",

@@ -159,6 +159,12 @@ impl Faults {
         self.lock().hides_nodes = true;
     }
 
+    /// Returns how many faults have not happened yet.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.lock().plans.iter().map(|plan| plan.times).sum()
+    }
+
     /// Ends all faults that have not happened yet.
     pub fn mend(&self) {
         let mut state = self.lock();

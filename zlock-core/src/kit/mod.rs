@@ -6,9 +6,10 @@
 //! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
 //! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error. [`repeat`] is the loop
 //!   of its [attempts](Attempt).
+//! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Task::connect`] spawns it with the session loop, to
+//!   which a store supplies a [`SessionStore`]. [`Closing`] notifies a task with another loop when the backend is closed.
+//! - [`Beats`] decides when heartbeats are due and what follows from them; [`keep_alive`] sends them.
 //! - [`Attempts`] are the attempts at a new session: the pauses before them, and the time of each.
-//! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
-//!   closed.
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
 //! - [`FailureLog`] decides which failures of an outage are logged.
 //! - [`Receipts`] are what writes of values leave in the store, so that a lost response does no harm.

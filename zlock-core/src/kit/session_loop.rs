@@ -1,7 +1,7 @@
 //! The session loop, which is the same for all stores: connect, keep, connect again, close.
 
 use std::convert::Infallible;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,17 +45,25 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Returns the options of the backend.
     fn options(&self) -> &Options;
 
-    /// Checks the files that the options name, before the first attempt.
+    /// Checks the files that the options name, before the first attempt. By default, there are none.
     ///
     /// # Errors
     /// That of the connect.
-    fn check_files(&self, until: Instant) -> impl Future<Output = Result<()>> + Send;
+    fn check_files(&self, until: Instant) -> impl Future<Output = Result<()>> + Send {
+        let _ = until;
+        ready(Ok(()))
+    }
 
-    /// Returns the servers, each `host:port`, which may have to be looked up.
-    fn servers(&self) -> impl Future<Output = Result<Vec<String>, Self::Failure>> + Send;
+    /// Returns the servers, each `host:port`, which may have to be looked up. By default, those of the options.
+    fn servers(&self) -> impl Future<Output = Result<Vec<String>, Self::Failure>> + Send {
+        ready(Ok(self.options().hosts.clone()))
+    }
 
-    /// Returns a probe of these servers, which finds out why none grants a session. `None` if the failures say that.
-    fn probe(&self, servers: Vec<String>) -> Option<Probe>;
+    /// Returns a probe of these servers, which finds out why none grants a session. `None`, the default, if the failures say that.
+    fn probe(&self, servers: Vec<String>) -> Option<Probe> {
+        let _ = servers;
+        None
+    }
 
     /// Returns how long the first attempt at a session may take, and the longest one.
     fn patience(&self) -> (Duration, Duration);

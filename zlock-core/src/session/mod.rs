@@ -48,7 +48,8 @@ impl fmt::Debug for SessionId {
 pub enum SessionState {
     /// The store responds.
     Connected,
-    /// The store does not respond. It keeps the session and its nodes until the deadline.
+    /// No server is known to respond: the connection is broken, or no server has answered the last heartbeat. The store keeps the
+    /// session and its nodes until the deadline.
     Suspended,
     /// The session is over: the store has ended it, or the deadline has passed. The backend is connecting with a new
     /// session. Epoch 0, before the first session, is also in this state.

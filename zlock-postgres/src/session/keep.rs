@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use zlock_core::kit::{Beat, Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
-use zlock_core::probe::Probe;
-use zlock_core::{Close, Result, SessionId};
+use zlock_core::{Close, SessionId};
 
 use crate::error::Failure;
 use crate::session::begin::{self, REST};
@@ -28,18 +27,6 @@ impl SessionStore for Rows {
 
     fn options(&self) -> &Options {
         &self.0.options.kit
-    }
-
-    async fn check_files(&self, _: Instant) -> Result<()> {
-        Ok(())
-    }
-
-    async fn servers(&self) -> Result<Vec<String>, Failure> {
-        Ok(self.options().hosts.clone())
-    }
-
-    fn probe(&self, _: Vec<String>) -> Option<Probe> {
-        None
     }
 
     fn patience(&self) -> (Duration, Duration) {

@@ -56,6 +56,8 @@ pub(crate) struct State {
     ends: u32,
     beats: Beats,
     wire: Option<Wire>,
+    /// Whether a step has passed since the heartbeat under way was sent. No answer is waited for longer.
+    is_late: bool,
     owns: bool,
     /// Until when the client counts on the session. `None` at rest.
     deadline: Option<Instant>,
@@ -171,6 +173,7 @@ impl Model for Heartbeats {
             ends,
             beats,
             wire: None,
+            is_late: false,
             owns: false,
             deadline: (!self.run.creates_renew).then(|| self.at(TIMEOUT)),
             suspended: false,
@@ -191,14 +194,16 @@ impl Model for Heartbeats {
             actions.push(Action::Wake);
         } else if is_due {
             actions.push(Action::Beat);
-        } else if state.wire.is_none() || state.faults > 0 {
+        } else if state.wire.is_none() || state.faults > 0 && !state.is_late {
             actions.push(Action::Step);
         }
         match state.wire {
             Some(Wire::Request { at_rest }) => {
                 actions.push(Action::Serve);
-                if state.faults > 0 {
+                if state.faults > 0 || state.is_late {
                     actions.push(Action::Lose);
+                }
+                if state.faults > 0 {
                     if at_rest {
                         actions.push(Action::ServeWithoutRenewal);
                     }
@@ -206,7 +211,7 @@ impl Model for Heartbeats {
             }
             Some(Wire::Answer { .. }) => {
                 actions.push(Action::Hear);
-                if state.faults > 0 {
+                if state.faults > 0 || state.is_late {
                     actions.push(Action::Lose);
                 }
             }
@@ -221,7 +226,8 @@ impl Model for Heartbeats {
         let mut state = last.clone();
         match action {
             Action::Step => {
-                state.faults -= u8::from(state.wire.is_some());
+                state.is_late = state.wire.is_some();
+                state.faults -= u8::from(state.is_late);
                 state.now += 1;
             }
             Action::Beat => {
@@ -233,7 +239,7 @@ impl Model for Heartbeats {
                 if rested {
                     state.deadline = None;
                 }
-                state.wire = Some(Wire::Request { at_rest });
+                (state.wire, state.is_late) = (Some(Wire::Request { at_rest }), false);
             }
             Action::Serve if !self.lives(&state) => {
                 // The store answers that the session is over, for a reason.
@@ -259,7 +265,7 @@ impl Model for Heartbeats {
             }
             Action::Wake => state.beats.woken(self.at(state.now)),
             Action::Lose => {
-                state.faults -= 1;
+                state.faults -= u8::from(!state.is_late);
                 self.unanswered(&mut state);
             }
             Action::Create => self.create(&mut state),

@@ -145,9 +145,10 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice, Existence, Groups,
-        GuardNode, HandOver, Joined, Label, ListedMember, LockPath, MemberContents, Node, NodeData, NodeId,
-        NodeIds, NodeName, Queue, Registration, Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
+        Background, ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice,
+        Existence, Groups, GuardNode, HandOver, Head, Job, Joined, Label, ListedMember, LockPath,
+        MemberContents, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration, Replaced, Sequence,
+        Target, Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

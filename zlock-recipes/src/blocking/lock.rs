@@ -124,10 +124,10 @@ impl<L: Lock> LockHandle<L> {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// let workers = client.semaphore("/app/workers", 10)?.permits(6)?;
-    /// let guard = workers.acquire()?;
-    /// assert!(workers.try_acquire()?.is_none()); // 4 are left
-    /// guard.release()?;
+    /// match client.mutex("/app/orders/42")?.try_acquire()? {
+    ///     Some(guard) => drop(guard.release()?),
+    ///     None => println!("another thread or process has it"),
+    /// }
     /// # Ok(())
     /// # }
     /// ```

@@ -1,8 +1,11 @@
-//! Blocking versions of all locks, for programs without an async runtime.
+//! Locks, elections and jobs for threads, for programs without an async runtime.
 //!
 //! Types and methods have the names of the async ones, and closures get a guard where async closures get a `LockContext`.
 //! Blocking and async clients exclude each other, because the locks
 //! are the same: a [`Client`] of this module wraps an async [`Client`](crate::Client) and the thread that it runs on.
+//!
+//! For everything else, such as semaphores, barriers, slots, members, values and counters, [`Client::as_async`] has the handles,
+//! and [`Client::wait`] waits for their calls.
 //!
 //! # Threads
 //! The client's heartbeats run on a separate thread, so code that computes for a long time keeps its locks. A guard belongs
@@ -16,12 +19,11 @@
 //! # Where calls are refused
 //! A call that may have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused):
 //! - inside a tokio runtime, including threads of `spawn_blocking`;
-//! - in a forked child process;
 //! - in the destructor of a thread-local, if what the call needs is destroyed by then. That depends on what the thread used
 //!   first.
 //!
-//! Dropping a guard or a client never waits and is allowed everywhere. In a forked child it has no effect, because the locks
-//! belong to the parent.
+//! Dropping a guard or a client never waits and is allowed everywhere. Do not use a client or its guards in a child process
+//! that was forked and has not called `exec`.
 //!
 //! A process that exits while guards or clients are alive does not release its locks: they become free one session timeout
 //! later, as when a process dies. To free them at once, call [`Client::shutdown`] or [`Client::close`] at the end of the program.

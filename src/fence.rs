@@ -5,8 +5,8 @@ use zlock_postgres::Fence;
 use zlock_recipes::LockContext;
 
 /// Makes the [`Fence`] of a held lock: a statement that keeps a transaction of yours from committing once the lock is lost.
-/// All guards of one async lock have it, since they deref to a [`LockContext`]. For a `MultiGuard` and for the guards of
-/// [`blocking`](crate::blocking), call it on one of `guard.guards()`.
+/// All guards of one async lock have it, since they deref to a [`LockContext`]. For the guards of
+/// [`blocking`](crate::blocking), call it on `guard.guard()`, and for a `MultiGuard` on one of `guard.guards()`.
 pub trait PostgresFence {
     /// Returns the statement for a transaction in the database that has the locks. Performs no I/O.
     ///

@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::{process, thread};
+use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -23,15 +23,12 @@ const NAME: &str = "zlock-runtime";
 #[derive(Clone, Debug)]
 pub struct RuntimeThread {
     runtime: Handle,
-    owner: Arc<Owner>,
+    _owner: Arc<Owner>,
 }
 
 /// Dropped with the last handle.
 #[derive(Debug)]
-struct Owner {
-    end: Arc<End>,
-    process: u32,
-}
+struct Owner(Arc<End>);
 
 /// The condition for the end of the thread.
 #[derive(Debug, Default)]
@@ -65,7 +62,7 @@ impl RuntimeThread {
             let failed = Error::new(ErrorKind::Unexpected, "dedicated thread");
             failed.with_message("the thread could not be started").with_cause(error)
         })?;
-        Ok(RuntimeThread { runtime, owner: Arc::new(Owner { end, process: process::id() }) })
+        Ok(RuntimeThread { runtime, _owner: Arc::new(Owner(end)) })
     }
 
     fn runtime(end: &Arc<End>) -> std::io::Result<Handle> {
@@ -101,12 +98,6 @@ impl RuntimeThread {
         &self.runtime
     }
 
-    /// Returns the ID of the process that started the thread. The thread does not exist in a forked child.
-    #[must_use]
-    pub fn process(&self) -> u32 {
-        self.owner.process
-    }
-
     /// Runs a future to completion as a task on the thread.
     ///
     /// # Errors
@@ -134,11 +125,8 @@ impl RuntimeThread {
 /// Works without a runtime and without a clock.
 impl Drop for Owner {
     fn drop(&mut self) {
-        // The thread does not exist in a forked child, where a mutex that it held during the fork stays locked forever.
-        if self.process == process::id() {
-            self.end.is_unowned.store(true, Ordering::Release);
-            self.end.changed.notify_one();
-        }
+        self.0.is_unowned.store(true, Ordering::Release);
+        self.0.changed.notify_one();
     }
 }
 

@@ -11,11 +11,10 @@ use tokio::sync::oneshot;
 use zlock_core::{Error, FencingToken, LockPath, Result};
 use zlock_recipes::blocking::{self, BlockingGuard};
 use zlock_recipes::{
-    Client, InterProcessMutex, Lock, LockContext, LockGuard, MultiLock, Participant, PermitRequest, Release,
-    WriteLock,
+    Client, InterProcessMutex, Lock, LockContext, LockGuard, MultiLock, Participant, Release, WriteLock,
 };
 
-use crate::{Call, Mutual, OnePermit, Pair, TestGuard, TestLock};
+use crate::{Call, Mutual, Pair, TestGuard, TestLock};
 
 /// A kind of lock that the blocking API has.
 pub trait Blocking: Mutual<Lock: Lock> {
@@ -32,12 +31,6 @@ impl Blocking for InterProcessMutex {
 impl Blocking for WriteLock {
     fn blocking(client: &blocking::Client, path: &str) -> Result<blocking::LockHandle<Self>> {
         client.read_write_lock(path).map(|lock| lock.write())
-    }
-}
-
-impl<const MAX: u32> Blocking for OnePermit<MAX> {
-    fn blocking(client: &blocking::Client, path: &str) -> Result<blocking::LockHandle<PermitRequest>> {
-        client.semaphore(path, MAX)?.permits(1)
     }
 }
 

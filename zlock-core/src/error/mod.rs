@@ -41,9 +41,8 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The URL names a backend whose cargo feature is off. Enable the feature.
     FeatureDisabled,
-    /// A call of the blocking API in a place where it must not block or cannot work: inside an async runtime, in a forked child
-    /// process, or in the destructor of a thread-local. The message says which. Nothing was sent. Use the async API, connect in
-    /// the child, or call it earlier.
+    /// A call of the blocking API in a place where it must not block or cannot work: inside an async runtime, or in the destructor
+    /// of a thread-local. The message says which. Nothing was sent. Use the async API, or call it earlier.
     BlockingRefused,
     /// The time given for an acquisition ended before it had its place in the queue. Nothing is held and nothing is
     /// left behind. The phase says what the time was spent on. The cause is the store's last failure, if it was still

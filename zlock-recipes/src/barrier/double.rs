@@ -215,10 +215,6 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // A forked child has no part in the barrier, and another thread may have held the lock of the background's jobs.
-        if self.meeting.client.inner().is_forked() {
-            return;
-        }
         if let Some(granted) = self.node.take() {
             self.meeting.client.inner().give_up_in_background(&self.meeting.members, granted);
         }

@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use zlock_core::{Close, Result, RuntimeThread};
 
-use super::driver::{Driver, block_on, may_block};
+use super::driver::{Driver, block_on, held, may_block};
+use super::guard::still_entered;
 use crate::{Health, Shutdown};
 
 /// A connection to a coordination store, shared by all of its locks, with a thread for its heartbeats. Cheap to clone. The
@@ -56,24 +58,18 @@ impl Client {
     /// # }
     /// ```
     pub fn new(connect: impl Future<Output = Result<crate::Client>> + Send + 'static) -> Result<Self> {
-        may_block("connect", std::process::id())?;
+        may_block("connect")?;
         let thread = RuntimeThread::start()?;
         let client = block_on(&thread, thread.run(connect))?;
-        Ok(Client::of(client, thread))
-    }
-
-    /// Creates a client whose backend lives on the thread, or elsewhere.
-    pub(crate) fn of(client: crate::Client, thread: RuntimeThread) -> Self {
-        let driver = Driver::new(thread);
-        client.inner().set_process(driver.process());
-        Client { client, driver }
+        Ok(Client { client, driver: Driver::new(thread) })
     }
 
     pub(crate) fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Returns the async client, for async code of the same program. Both share one session.
+    /// Returns the async client, for calls to [`wait`](Self::wait) for, and for async code of the same program. All share one
+    /// session.
     ///
     /// # Examples
     /// ```
@@ -88,6 +84,78 @@ impl Client {
     #[must_use]
     pub fn as_async(&self) -> &crate::Client {
         &self.client
+    }
+
+    /// Waits on the calling thread for a call of the async API: a semaphore, a barrier or a latch, slots, members, a value or a
+    /// counter, a watch, or an async function of yours.
+    ///
+    /// The future enters the locks again that the thread holds. What it returns belongs to no thread: an async guard may be sent to
+    /// another thread, and is released when it is dropped. It does not let its thread enter the lock again, as a guard of
+    /// [`mutex`](Self::mutex) does.
+    ///
+    /// The future runs inside the client's runtime. So a closure that you pass to it, such as that of an `update`, must not block:
+    /// blocking calls of this client are refused there. Tasks that it spawns run on the client's thread.
+    ///
+    /// # Errors
+    /// - Those of the future.
+    /// - [`StillEntered`](zlock_core::ErrorKind::StillEntered) if the future acquires a lock that is lost while the thread still has
+    ///   a guard of it.
+    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Panics
+    /// Panics if the future panics.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.as_async().semaphore("/app/workers", 3)?;
+    /// let permit = client.wait(workers.acquire(1))?;
+    /// for _step in 0..3 {
+    ///     permit.check()?; // an error if it is lost
+    /// }
+    /// client.wait(permit.release())?;
+    ///
+    /// let ids = client.as_async().counter("/app/ids")?;
+    /// assert_eq!(client.wait(ids.add(1))?, 1);
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.driver.run("wait", held("wait")?.scope(future)).map_err(still_entered)
+    }
+
+    /// Waits like [`wait`](Self::wait), but for at most `time`. Returns `None` if the future has not ended by then, and drops it:
+    /// its cancel safety says what that means.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// Panics if the future panics.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// let workers = client.as_async().members("/app/workers")?;
+    /// let member = client.wait(workers.join("worker-7", "10.0.0.7:8080"))?;
+    /// let lost = client.wait_timeout(async { Ok(member.lost().await) }, Duration::from_millis(10))?;
+    /// assert!(lost.is_none());
+    /// client.wait(member.leave())?;
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_timeout<T>(
+        &self,
+        future: impl Future<Output = Result<T>>,
+        time: Duration,
+    ) -> Result<Option<T>> {
+        self.wait(async { timeout(time, future).await.ok().transpose() })
     }
 
     /// Returns the number of nodes that still have to be removed in the background, as
@@ -105,11 +173,11 @@ impl Client {
     /// ```
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
-        if self.driver.is_forked() { 0 } else { self.client.pending_cleanups() }
+        self.client.pending_cleanups()
     }
 
     /// Returns a snapshot of the client's health, as [`zlock::Client::health`](crate::Client::health) does. Performs no I/O,
-    /// and may be called from any thread. In a forked child, which has no session, the state is `Closed`.
+    /// and may be called from any thread.
     ///
     /// # Examples
     /// ```
@@ -121,8 +189,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn health(&self) -> Health {
-        // In a forked child, a mutex that another thread held during the fork stays locked forever.
-        if self.driver.is_forked() { Health::CLOSED } else { self.client.health() }
+        self.client.health()
     }
 
     /// Shuts the client down, as [`zlock::Client::shutdown`](crate::Client::shutdown) does: acquires no more locks, asks the

@@ -42,16 +42,6 @@ impl Driver {
         Driver(thread)
     }
 
-    /// Returns the ID of the process that the thread belongs to.
-    pub(crate) fn process(&self) -> u32 {
-        self.0.process()
-    }
-
-    /// Returns `true` in a forked child, where the thread does not exist.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.process() != std::process::id()
-    }
-
     /// Waits for the future on the calling thread.
     ///
     /// # Errors
@@ -61,7 +51,7 @@ impl Driver {
         operation: &'static str,
         future: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        may_block(operation, self.process())?;
+        may_block(operation)?;
         self.block_on(future)
     }
 
@@ -117,12 +107,9 @@ impl Drop for Mine {
 
 const ENDING: &str = "the thread is ending";
 
-/// Returns an error if the calling code must not block, or if the client's thread does not exist in this process.
-pub(crate) fn may_block(operation: &'static str, process: u32) -> Result<()> {
+/// Returns an error if the calling code must not block.
+pub(crate) fn may_block(operation: &'static str) -> Result<()> {
     let why = match Handle::try_current() {
-        _ if process != std::process::id() => {
-            "this process was forked, and the thread that keeps the session exists only in the parent: connect in the child"
-        }
         _ if IS_ENDING.get() => ENDING,
         Ok(_) => "the call would block a thread of a tokio runtime: use the async client",
         Err(error) if error.is_thread_local_destroyed() => ENDING,

@@ -5,15 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use zlock_core::{Error, FencingToken, LockPath, Result};
 
 use super::client::Client;
-use super::driver::Driver;
 use super::guard::BlockingGuard;
 use super::lock::LockHandle;
 use crate::election::Leading;
-use crate::{Leader, LeaderView, Participant, Release, Then};
+use crate::{Leader, LeaderWatch, Participant, Release, Then};
 
 /// An election of one leader among the clients of a store. The blocking version of [`zlock::Election`](crate::Election).
 ///
@@ -214,13 +212,24 @@ impl LockHandle<crate::Election> {
         self.driver().run("candidates", self.as_async().candidates())
     }
 
-    /// Returns a view of the leader that follows its changes. Performs no I/O.
+    /// Returns a view of the leader that follows its changes, for [`Client::wait`]. Performs no I/O.
     ///
     /// # Examples
-    /// See [`LeaderWatch`].
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// let mut leaders = client.election("/app/leader")?.observe();
+    /// assert_eq!(client.wait(leaders.changed())?.leader, None);
+    /// assert_eq!(client.wait_timeout(leaders.changed(), Duration::from_millis(10))?, None);
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn observe(&self) -> LeaderWatch {
-        LeaderWatch { watch: self.as_async().observe(), driver: self.driver().clone() }
+        self.as_async().observe()
     }
 
     /// Asks the leader to step down, as [`zlock::Election::request_step_down`](crate::Election::request_step_down) does.
@@ -304,58 +313,5 @@ impl BlockingGuard<crate::Leadership> {
     /// See [`Election`].
     pub fn resign(self) -> Result<Release> {
         self.release()
-    }
-}
-
-/// A view of an election's leader that follows its changes. The blocking version of
-/// [`zlock::LeaderWatch`](crate::LeaderWatch).
-///
-/// # Examples
-/// ```
-/// # fn main() -> zlock::Result<()> {
-/// # let client = zlock::blocking::connect("mem://")?;
-/// use std::time::Duration;
-///
-/// let mut leaders = client.election("/app/leader")?.observe();
-/// assert_eq!(leaders.changed()?.leader, None);
-/// assert_eq!(leaders.changed_within(Duration::from_millis(10))?, None);
-/// # client.close()?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct LeaderWatch {
-    watch: crate::LeaderWatch,
-    driver: Driver,
-}
-
-impl LeaderWatch {
-    /// Waits until the view differs from the one that was returned last, as
-    /// [`zlock::LeaderWatch::changed`](crate::LeaderWatch::changed) does.
-    ///
-    /// # Errors
-    /// Those of [`zlock::LeaderWatch::changed`](crate::LeaderWatch::changed).
-    ///
-    /// # Examples
-    /// See [`LeaderWatch`].
-    pub fn changed(&mut self) -> Result<LeaderView> {
-        self.driver.run("observe", self.watch.changed())
-    }
-
-    /// Waits for at most `time`. Returns `None` if the view has not changed by then.
-    ///
-    /// # Errors
-    /// Those of [`changed`](Self::changed).
-    ///
-    /// # Examples
-    /// See [`LeaderWatch`].
-    pub fn changed_within(&mut self, time: Duration) -> Result<Option<LeaderView>> {
-        let changed = async {
-            match timeout(time, self.watch.changed()).await {
-                Ok(view) => view.map(Some),
-                Err(_) => Ok(None),
-            }
-        };
-        self.driver.run("observe", changed)
     }
 }

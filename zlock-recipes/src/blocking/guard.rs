@@ -47,7 +47,7 @@ use crate::hold::REENTER;
 /// # Ok(())
 /// # }
 /// ```
-// Does not deref to `LockContext`: that waits in futures, and reports the lock as held in a forked child.
+// Does not deref to `LockContext`, which waits in futures.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the lock"]
 pub struct BlockingGuard<G> {
@@ -122,8 +122,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 
     /// Returns the async guards that this guard consists of: one, or those of a [`MultiGuard`] in the order of their paths.
-    /// Each has its own path and fencing token. In a forked child they still report the locks as held: ask
-    /// [`is_held`](Self::is_held) there.
+    /// Each has its own path and fencing token.
     ///
     /// # Examples
     /// ```
@@ -156,15 +155,14 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        !self.driver.is_forked() && self.guard.is_held()
+        self.guard.is_held()
     }
 
     /// Returns an error if the lock is lost. Code that holds a lock for a long time calls this between its steps. Performs no
     /// I/O.
     ///
     /// # Errors
-    /// - The loss of the lock, as returned by [`zlock::LockContext::lost`](crate::LockContext::lost).
-    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused) in a forked child, which does not hold its parent's locks.
+    /// The loss of the lock, as returned by [`zlock::LockContext::lost`](crate::LockContext::lost).
     ///
     /// # Examples
     /// ```
@@ -178,9 +176,6 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// # }
     /// ```
     pub fn check(&self) -> Result<()> {
-        if self.driver.is_forked() {
-            return may_block("check", self.driver.process());
-        }
         self.guard.check()
     }
 
@@ -327,8 +322,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     ///
     /// # Errors
     /// - Those of [`zlock::Guard::release`](crate::Guard::release).
-    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused). The lock is released in the background then, except in a
-    ///   forked child, where the call has no effect.
+    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused). The lock is released in the background then.
     ///
     /// # Examples
     /// ```
@@ -363,23 +357,10 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 }
 
-/// A single lock that a thread holds, under which it may write [values](super::SharedValue::write_under): a [`Guard`], a
-/// [`WriteGuard`], a [`Leadership`](super::Leadership), a [`Slot`](super::Slot) or a [`JobRun`](super::JobRun). This trait is
-/// sealed.
-pub trait HeldLock: sealed::Single {}
-
-impl<G: sealed::Single> HeldLock for BlockingGuard<G> {}
-
 /// Guards of a single lock.
 pub(crate) mod sealed {
     pub trait Single {
         fn single(&self) -> &crate::Guard;
-    }
-
-    impl<G: Single> Single for super::BlockingGuard<G> {
-        fn single(&self) -> &crate::Guard {
-            self.guard.single()
-        }
     }
 
     impl Single for crate::Guard {
@@ -401,8 +382,26 @@ pub(crate) mod sealed {
     }
 }
 
-/// Methods of a [`Guard`] and a [`WriteGuard`].
+/// Methods of the guard of a single lock: a [`Guard`], a [`WriteGuard`] or a [`Leadership`](super::Leadership).
 impl<G: sealed::Single> BlockingGuard<G> {
+    /// Returns the async guard, for calls that need the lock, such as [`write_under`](crate::SharedValue::write_under).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let state = client.as_async().shared_value("/app/state")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// client.wait(state.write_under(guard.guard(), b"shipped"))?;
+    /// guard.release()?;
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn guard(&self) -> &crate::Guard {
+        self.guard.single()
+    }
+
     /// Returns the path of the lock.
     ///
     /// # Examples
@@ -462,9 +461,11 @@ impl<G: sealed::Single> BlockingGuard<G> {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3)?;
-    /// assert_eq!(guard.permits(), Some(3));
-    /// # guard.release()?;
+    /// use zlock::LockKind;
+    ///
+    /// let three = LockKind::Permits { n: 3, max: 10 };
+    /// let template = client.lock_template("/app/workers")?.with_kind(three)?;
+    /// assert_eq!(template.execute("reports", |lock| lock.permits())?, Some(3));
     /// # Ok(())
     /// # }
     /// ```
@@ -496,7 +497,7 @@ impl WriteGuard {
     /// # }
     /// ```
     pub fn downgrade(self) -> Result<Guard, DowngradeError> {
-        if let Err(error) = may_block("downgrade", self.driver.process()) {
+        if let Err(error) = may_block("downgrade") {
             return Err(DowngradeError { error, guard: self });
         }
         let BlockingGuard { guard, driver, .. } = self;

@@ -10,9 +10,8 @@ use std::time::Duration;
 use zlock_core::{FencingToken, LockPath, Result};
 
 use super::client::Client;
-use super::driver::{Driver, Mine, held, may_block};
-use super::guard::sealed::Single;
-use super::guard::{HeldLock, still_entered};
+use super::driver::{Driver, Mine, held};
+use super::guard::still_entered;
 use crate::job::{self, Clock, Missed, Outcome, Run, Schedule, Tick, Ticks, settled};
 
 impl Client {
@@ -252,8 +251,8 @@ impl JobRun {
         self.run.attempt()
     }
 
-    /// Returns the async guard of the job's lock, for example for `postgres_fence`. In a forked child it still reports the lock as
-    /// held: call [`check`](Self::check) there.
+    /// Returns the async guard of the job's lock, for calls that need the lock, such as
+    /// [`write_under`](crate::SharedValue::write_under).
     pub fn guard(&self) -> &crate::Guard {
         &self.run
     }
@@ -286,9 +285,6 @@ impl JobRun {
     /// # }
     /// ```
     pub fn check(&self) -> Result<()> {
-        if self.driver.is_forked() {
-            return may_block("check", self.driver.process());
-        }
         self.run.check()
     }
 
@@ -314,13 +310,5 @@ impl JobRun {
     pub fn failed(self) -> Result<()> {
         let JobRun { run, driver, .. } = self;
         driver.run("job", run.failed())
-    }
-}
-
-impl HeldLock for JobRun {}
-
-impl Single for JobRun {
-    fn single(&self) -> &crate::Guard {
-        &self.run
     }
 }

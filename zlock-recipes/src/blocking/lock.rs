@@ -44,10 +44,6 @@ pub type ReadLock = LockHandle<crate::ReadLock>;
 /// [downgraded](BlockingGuard::downgrade).
 pub type WriteLock = LockHandle<crate::WriteLock>;
 
-/// A request for permits of a [`Semaphore`](super::Semaphore). Permits are not reentrant: a thread that already holds some
-/// waits for further ones.
-pub type PermitRequest = LockHandle<crate::PermitRequest>;
-
 /// Several locks that are acquired together. Created by [`Client::multi_lock`].
 pub type MultiLock = LockHandle<crate::MultiLock>;
 
@@ -128,10 +124,10 @@ impl<L: Lock> LockHandle<L> {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// let workers = client.semaphore("/app/workers", 10)?.permits(6)?;
-    /// let guard = workers.acquire()?;
-    /// assert!(workers.try_acquire()?.is_none()); // 4 are left
-    /// guard.release()?;
+    /// match client.mutex("/app/orders/42")?.try_acquire()? {
+    ///     Some(guard) => drop(guard.release()?),
+    ///     None => println!("another thread or process has it"),
+    /// }
     /// # Ok(())
     /// # }
     /// ```
@@ -183,7 +179,7 @@ impl<L: Lock> LockHandle<L> {
     /// ```
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        !self.driver.is_forked() && self.lock.is_acquired_in_this_process()
+        self.lock.is_acquired_in_this_process()
     }
 
     /// Returns the clients that hold the lock or wait for it, head of the queue first.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use zlock_core::{CloseReason, SessionState};
+use zlock_core::SessionState;
 
 use crate::client::Client;
 
@@ -30,15 +30,6 @@ pub struct Health {
 }
 
 impl Health {
-    /// The health of a client that has no session and never will.
-    pub(crate) const CLOSED: Health = Health {
-        state: SessionState::Closed(CloseReason::Requested),
-        slack: Some(Duration::ZERO),
-        required_slack: None,
-        is_shutting_down: false,
-        elections_led: 0,
-    };
-
     /// Returns `true` if the client is expected to acquire and keep locks. Its session must be connected and have at least
     /// [`required_slack`](Self::required_slack) left, and the client must not be shutting down.
     ///
@@ -116,6 +107,7 @@ mod tests {
     use std::pin::pin;
     use std::task::Poll;
 
+    use zlock_core::CloseReason;
     use zlock_mem::MemServer;
 
     use super::*;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -33,8 +32,6 @@ pub(crate) struct ClientInner {
     /// The members that the client has joined as.
     pub(crate) joined: Arc<JoinedIds>,
     pub(crate) shutdown: ShutdownState,
-    /// The process in which a blocking client's thread runs; 0 if no thread uses the client.
-    pub(crate) process: AtomicU32,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
     pub(crate) observing: Observing,
 }
@@ -77,17 +74,6 @@ impl ClientInner {
         }
         drop(holds);
         self.shutdown.hold_ended();
-    }
-
-    /// Records that blocking calls are made from this process.
-    pub(crate) fn set_process(&self, process: u32) {
-        self.process.store(process, Ordering::Relaxed);
-    }
-
-    /// Returns `true` in a fork of the process from which blocking calls were made.
-    pub(crate) fn is_forked(&self) -> bool {
-        let process = self.process.load(Ordering::Relaxed);
-        process != 0 && process != std::process::id()
     }
 
     /// Returns the backend. Its operations are measured and traced if anything observes them.
@@ -146,15 +132,6 @@ impl ClientInner {
     pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
         let task = tokio::task::try_id();
         task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
-    }
-}
-
-/// Closes nothing in a forked child, where a mutex that another thread held during the fork stays locked forever.
-impl Drop for ClientInner {
-    fn drop(&mut self) {
-        if self.is_forked() {
-            std::mem::forget(self.bare.clone());
-        }
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod joined;
 pub(crate) mod shutdown;
 
 use std::fmt;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -289,7 +288,6 @@ impl ClientBuilder {
             cohorts: Arc::default(),
             joined: Arc::default(),
             shutdown: ShutdownState::default(),
-            process: AtomicU32::new(0),
             holds: Mutex::default(),
             measured: Arc::new(Measured::new(self.backend.clone(), observing.clone())),
             bare: self.backend,

@@ -399,10 +399,6 @@ impl Drop for Guard {
         if self.left {
             return;
         }
-        if self.hold.client().is_forked() {
-            std::mem::forget(self.hold.clone());
-            return;
-        }
         match self.hold.leave(self.context.entry()) {
             Remaining::Nobody => self.hold.remove_in_background(),
             Remaining::Readers => self.hold.relabel_in_background(),

@@ -160,10 +160,6 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if self.client.is_forked() {
-            std::mem::forget(self.keep.clone());
-            return;
-        }
         self.keep.reports.dropped();
         if self.has_left || matches!(self.keep.state(), State::Ended(_)) {
             return;

@@ -234,23 +234,30 @@ impl Counter {
         mut change: impl FnMut(i64) -> Option<i64>,
     ) -> Result<(i64, Option<i64>)> {
         let _turn = self.value.turn().await;
-        let mut attempts = self.begin(operation).await?;
-        loop {
-            let after = change(attempts.number());
-            if let Some(done) = attempts.attempt(after).await? {
-                return Ok(done);
-            }
-        }
-    }
-
-    /// Begins with the number that was seen last.
-    pub(crate) async fn begin(&self, operation: &'static str) -> Result<Change<'_>> {
+        // What was seen before this operation may be out of date.
         let cached = self.last_seen();
-        let now = match cached {
+        let mut is_current = cached.is_none();
+        let mut now = match cached {
             Some(known) => known,
             None => self.read().await?,
         };
-        Ok(Change { counter: self, operation, now, is_current: cached.is_none() })
+        loop {
+            let after = change(now.number);
+            match (after, after.and_then(|after| self.format.write(after))) {
+                (Some(after), Some(data)) => match self.value.compare_and_set(now.version, data).await? {
+                    CompareAndSet::Written(version) => {
+                        *self.last() = Some(Known { number: after, version: Some(version) });
+                        return Ok((now.number, Some(after)));
+                    }
+                    CompareAndSet::Conflict(other) => {
+                        (now, is_current) = (self.saw(other)?, true);
+                    }
+                },
+                _ if !is_current => (now, is_current) = (self.read().await?, true),
+                (Some(after), None) => return Err(self.does_not_fit(operation, format_args!("{after}"))),
+                (None, _) => return Ok((now.number, None)),
+            }
+        }
     }
 
     /// Reads the number and its version.
@@ -307,47 +314,6 @@ impl Counter {
     fn does_not_fit(&self, operation: &'static str, what: fmt::Arguments<'_>) -> Error {
         let message = format!("{what} does not fit in the format {:?}", self.format);
         Error::new(ErrorKind::InvalidArgument, operation).with_path(self.path()).with_message(message)
-    }
-}
-
-/// The attempts to replace a number by one that its caller makes of it.
-#[derive(Debug)]
-pub(crate) struct Change<'a> {
-    counter: &'a Counter,
-    operation: &'static str,
-    now: Known,
-    /// `false` if the number was seen before this operation, and may be out of date.
-    is_current: bool,
-}
-
-impl Change<'_> {
-    /// Returns the number that is to be replaced.
-    pub(crate) fn number(&self) -> i64 {
-        self.now.number
-    }
-
-    /// Replaces the number. Returns the number before and the one after, which is `None` if `after` is. Returns `None` if the number was
-    /// read again, and the caller has to decide again.
-    pub(crate) async fn attempt(&mut self, after: Option<i64>) -> Result<Option<(i64, Option<i64>)>> {
-        let Change { counter, operation, now, is_current } = self;
-        match (after, after.and_then(|after| counter.format.write(after))) {
-            (Some(after), Some(data)) => match counter.value.compare_and_set(now.version, data).await? {
-                CompareAndSet::Written(version) => {
-                    *counter.last() = Some(Known { number: after, version: Some(version) });
-                    Ok(Some((now.number, Some(after))))
-                }
-                CompareAndSet::Conflict(other) => {
-                    (*now, *is_current) = (counter.saw(other)?, true);
-                    Ok(None)
-                }
-            },
-            _ if !*is_current => {
-                (*now, *is_current) = (counter.read().await?, true);
-                Ok(None)
-            }
-            (Some(after), None) => Err(counter.does_not_fit(operation, format_args!("{after}"))),
-            (None, _) => Ok(Some((now.number, None))),
-        }
     }
 }
 

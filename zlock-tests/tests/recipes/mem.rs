@@ -76,11 +76,6 @@ mod through_threads {
         zlock_suite::thread_suite!(real, store(), WriteLock);
     }
 
-    mod semaphore_of_one {
-        use super::*;
-        zlock_suite::thread_suite!(real, store(), OnePermit<1>);
-    }
-
     mod multi_lock_of_two {
         use super::*;
         zlock_suite::thread_suite!(real, store(), Pair);

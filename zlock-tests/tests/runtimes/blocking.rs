@@ -113,13 +113,6 @@ fn every_kind_is_entered_again_as_it_is_in_async_code() {
     elsewhere(|| lock.read().acquire().unwrap().release().unwrap());
     assert_eq!(reading.release().unwrap(), Release::Released);
 
-    let workers = client.semaphore("/app/workers", 2).unwrap();
-    let (one, two) = (workers.acquire(1).unwrap(), workers.acquire_timeout(1, LONG).unwrap());
-    assert_ne!(one.fencing_token(), two.fencing_token(), "permits are not entered again");
-    assert!(workers.try_acquire(1).unwrap().is_none());
-    assert_eq!(workers.participants().unwrap().len(), 2);
-    drop((one, two));
-
     let parts = [client.mutex("/app/one").unwrap(), client.mutex("/app/two").unwrap()];
     let all = client.multi_lock(&parts).unwrap();
     let guard = all.acquire().unwrap();
@@ -211,6 +204,7 @@ fn a_lost_guard_has_to_be_dropped_first() {
         mutex.try_acquire().map(drop),
         election.campaign().map(drop),
         job.begin(tick).map(drop),
+        client.wait(client.as_async().mutex(PATH).unwrap().acquire()).map(drop),
     ];
     for error in errors.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::StillEntered, "{error}");
@@ -252,63 +246,101 @@ fn a_monitor_ends_with_the_work_or_the_lock() {
     }
 }
 
-/// The closure of an update runs on the thread, outside any runtime.
+/// What a thread gets from the async API works outside any runtime: it is lost with the session, and can be dropped.
 #[test]
-fn an_update_may_block() {
+fn what_a_thread_waits_for_is_lost_and_dropped_as_a_guard_is() {
+    let server = MemServer::new();
+    let ((client, link), others) = (linked(&server), connect(&server));
+    let workers = client.as_async().semaphore("/app/workers", 2).unwrap();
+    let slots = client.as_async().slots("/app/slots", 1).unwrap();
+    let members = client.as_async().members("/app/members").unwrap();
+    let barrier = client.as_async().double_barrier("/app/barrier", 1).unwrap();
+    for is_lost in [true, false] {
+        let permit = client.wait(workers.acquire(2)).unwrap();
+        let slot = client.wait(slots.acquire()).unwrap();
+        let member = client.wait(members.join("a", "data")).unwrap();
+        let entered = client.wait(barrier.enter()).unwrap();
+        let mut watch = members.watch();
+        assert_eq!(client.wait(watch.changed()).unwrap().members.len(), 1);
+        assert!(client.wait_timeout(watch.changed(), MOMENT).unwrap().is_none());
+        assert_eq!(client.wait(workers.acquire_timeout(1, MOMENT)).unwrap_err().kind(), ErrorKind::Busy);
+        assert!(permit.check().is_ok() && slot.check().is_ok() && member.is_registered());
+        if is_lost {
+            link.expire();
+            let lost = client.wait_timeout(async { Ok(permit.lost().await) }, LONG).unwrap();
+            assert_eq!(lost.unwrap().kind(), ErrorKind::SessionLost);
+            assert!(permit.check().unwrap_err().is_lock_lost() && slot.check().unwrap_err().is_lock_lost());
+        } else {
+            assert!(client.wait_timeout(async { Ok(permit.lost().await) }, MOMENT).unwrap().is_none());
+        }
+        drop((permit, slot, member, entered));
+        let (workers, slots) = (
+            others.as_async().semaphore("/app/workers", 2).unwrap(),
+            others.as_async().slots("/app/slots", 1).unwrap(),
+        );
+        let permit = others.wait(workers.acquire_timeout(2, LONG)).unwrap();
+        let slot = others.wait(slots.acquire_timeout(LONG)).unwrap();
+        assert_eq!(others.wait(permit.release()).unwrap(), Release::Released);
+        assert_eq!(others.wait(slot.release()).unwrap(), Release::Released);
+        until("nothing is left to remove", || client.pending_cleanups() == 0);
+        assert_eq!(others.wait(others.as_async().members("/app/members").unwrap().list()).unwrap(), []);
+    }
+}
+
+/// The other way round, an async guard is of no thread.
+#[test]
+fn what_a_thread_waits_for_enters_its_locks_again() {
     let client = connect(&MemServer::new());
-    let (value, ids) = (client.shared_value("/app/value").unwrap(), client.counter("/app/ids").unwrap());
-    let blocks = || {
-        let own = Builder::new_current_thread().enable_all().build().unwrap();
-        own.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
-        client.counter("/app/others").unwrap().add(1).unwrap()
-    };
-    let mut conflicts = 0;
-    let written = value.update(|now| {
-        if now.is_none() {
-            value.update(|_| Some(b"x".to_vec())).unwrap();
-            conflicts += 1;
-        }
-        Some([now.unwrap_or_default(), blocks().to_string().as_bytes()].concat())
-    });
-    assert_eq!((written.unwrap().unwrap().data, conflicts), (b"x2".into(), 1));
-    assert_eq!(ids.update(|now| Some(now + blocks())).unwrap(), 3);
-    // Another handle changes the number between the two looks of this one.
-    let mut calls = 0;
-    let number = ids.update(|now| {
-        if now == 3 {
-            client.counter("/app/ids").unwrap().add(10).unwrap();
-        }
-        calls += 1;
+    let (mutex, other) = (client.mutex(PATH).unwrap(), client.as_async().mutex(PATH).unwrap());
+    let guard = mutex.acquire().unwrap();
+    let again = client.wait(other.acquire_timeout(LONG)).unwrap();
+    assert_eq!(again.fencing_token(), guard.fencing_token());
+    assert!(elsewhere(|| client.wait(other.try_acquire())).unwrap().is_none());
+    assert_eq!(guard.release().unwrap(), Release::StillHeld);
+    assert!(mutex.try_acquire().unwrap().is_none());
+    elsewhere(|| drop(again));
+    assert_eq!(mutex.acquire_timeout(LONG).unwrap().release().unwrap(), Release::Released);
+}
+
+/// Instead of a thread of the client that waits for itself.
+#[test]
+fn a_closure_of_what_a_thread_waits_for_must_not_block() {
+    let client = connect(&MemServer::new());
+    let ids = client.as_async().counter("/app/ids").unwrap();
+    let update = |now| {
+        let error = client.wait(ids.get()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
         Some(now + 1)
-    });
-    assert_eq!((number.unwrap(), calls), (14, 2));
+    };
+    assert_eq!(client.wait(ids.update(update)).unwrap(), 1);
 }
 
 /// Whatever a thread holds of one lock, it can write under it.
 #[test]
 fn a_value_is_written_under_each_kind_of_lock() {
     let (client, link) = linked(&MemServer::new());
-    let value = client.shared_value("/app/value").unwrap();
+    let value = client.as_async().shared_value("/app/value").unwrap();
     let guard = client.mutex(PATH).unwrap().acquire().unwrap();
     let writing = client.read_write_lock("/app/shared").unwrap().write().acquire().unwrap();
     let led = client.election("/app/leader").unwrap().campaign().unwrap();
-    let slot = client.slots("/app/slots", 1).unwrap().acquire().unwrap();
+    let slots = client.as_async().slots("/app/slots", 1).unwrap();
+    let slot = client.wait(slots.acquire()).unwrap();
     let tick = "2025-11-24T21:00:00Z".parse().unwrap();
     let run = client.recurring_job("/app/job").unwrap().begin(tick).unwrap().unwrap();
     let write = || {
         [
-            value.write_under(&guard, b"guard"),
-            value.write_under(&writing, b"writing"),
-            value.write_under(&led, b"led"),
-            value.write_under(&slot, b"slot"),
-            value.write_under(&run, b"run"),
+            client.wait(value.write_under(guard.guard(), b"guard")),
+            client.wait(value.write_under(writing.guard(), b"writing")),
+            client.wait(value.write_under(led.guard(), b"led")),
+            client.wait(value.write_under(slot.guard(), b"slot")),
+            client.wait(value.write_under(run.guard(), b"run")),
         ]
     };
     for written in write() {
         written.unwrap();
     }
-    let now = value.get().unwrap().unwrap();
-    let next = value.compare_and_set_under(&slot, Some(now.version), b"again").unwrap();
+    let now = client.wait(value.get()).unwrap().unwrap();
+    let next = client.wait(value.compare_and_set_under(slot.guard(), Some(now.version), b"again")).unwrap();
     assert!(matches!(next, CompareAndSet::Written(_)) && now.data == *b"run", "{next:?}");
     assert_ne!(slot.guard().fencing_token(), run.guard().fencing_token());
     link.expire();
@@ -403,6 +435,8 @@ fn refused(client: &Client, why: &str) {
         template.execute("lock", |_| ()),
         client.shutdown(MOMENT).map(drop),
         client.close().map(drop),
+        client.wait(async { Ok(()) }),
+        client.wait_timeout(client.as_async().counter(PATH).unwrap().get(), MOMENT).map(drop),
     ];
     for error in errors.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
@@ -522,6 +556,7 @@ fn a_thread_that_ends_may_call_anything() {
                     mutex.request_revocation().map(drop),
                     guard.release().map(drop),
                     mutex.acquire_timeout(LONG).map(drop),
+                    mine.wait(async { Ok(()) }),
                 ];
                 for error in results.into_iter().filter_map(Result::err) {
                     assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
@@ -560,76 +595,6 @@ async fn a_process_ends_while_its_threads_hold_and_wait() {
         assert_eq!(child.wait().await, 42);
     })
     .await;
-}
-
-/// Runs in a separate process, which forks while it holds a lock. The child gets errors, drops what it has, and connects again.
-#[test]
-#[ignore = "run by another test in a process of its own"]
-fn child_that_forks() {
-    let url = std::env::var("FORK_URL").unwrap();
-    let client = blocking::connect(&url).unwrap();
-    let mutex = client.mutex(PATH).unwrap();
-    let guard = mutex.acquire().unwrap();
-    let context = guard.guards()[0].context();
-    let slot = client.slots("/app/worker-ids", 4).unwrap().acquire().unwrap();
-    match fork::fork().unwrap() {
-        fork::Fork::Child => {
-            // Nobody waits for a child that hangs.
-            thread::spawn(|| {
-                thread::sleep(LONG);
-                std::process::exit(3);
-            });
-            let errors = [
-                mutex.try_acquire().map(drop),
-                client.mutex("/app/other").unwrap().acquire().map(drop),
-                client.close().map(drop),
-                slot.check(),
-            ];
-            let is_refused = |error: &zlock::Error| {
-                error.kind() == ErrorKind::BlockingRefused && error.to_string().contains("was forked")
-            };
-            let is_ready = client.health().is_ready();
-            let are_refused = !is_ready
-                && !slot.is_held()
-                && errors.iter().all(|error| error.as_ref().is_err_and(is_refused));
-            drop((guard, slot, mutex, client, context));
-            let own = blocking::connect("mem://").unwrap();
-            let acquired = own.mutex(PATH).unwrap().acquire().and_then(Guard::release);
-            // Not by a panic: no thread of the child's test harness would notice it.
-            std::process::exit(if are_refused && acquired.is_ok() { 0 } else { 1 });
-        }
-        fork::Fork::Parent(child) => {
-            let status = fork::waitpid(child).unwrap();
-            assert_eq!(status, 0, "as waitpid returns it");
-            let others = blocking::connect(&url).unwrap();
-            assert!(guard.is_held() && context.is_held() && slot.is_held());
-            assert!(others.mutex(PATH).unwrap().try_acquire().unwrap().is_none(), "the child released it");
-            assert_eq!(guard.release().unwrap(), Release::Released);
-            assert_eq!(slot.release().unwrap(), Release::Released);
-        }
-    }
-    println!("forked");
-}
-
-async fn forks(url: &str) {
-    limit(async {
-        let mut child =
-            Process::spawn_test(concat!(module_path!(), "::child_that_forks"), &[("FORK_URL", url)]);
-        child.line_after("forked").await;
-        assert_eq!(child.wait().await, 0);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_fork_on_mem() {
-    forks("mem://forks").await;
-}
-
-#[tokio::test]
-async fn a_fork_on_zookeeper() {
-    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
-    forks(&format!("zk://{}/forks", server.connect_string())).await;
 }
 
 /// On every store: threads of two clients count without atomicity.

@@ -36,7 +36,7 @@ fn each_tick_runs_once_and_its_closure_may_block() {
                 run.check()?;
                 let again = client.mutex(PATH)?.acquire_timeout(Duration::from_secs(30))?.fencing_token();
                 assert_eq!(again, run.fencing_token());
-                client.counter("/app/runs")?.add(1)?;
+                client.wait(client.as_async().counter("/app/runs")?.add(1))?;
                 let mut runs = runs.lock().unwrap();
                 *runs.entry(run.tick()).or_default() += 1;
                 if runs.len() == TICKS {

@@ -131,12 +131,12 @@ impl Drop for Ticket<'_> {
 }
 
 /// Completes with an error when the backend is closed, or when there has been no session for a long time: the backend's
-/// runtime may have ended then, and the driver with it.
+/// runtime may not be driven then, nor the driver with it.
 async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
     let patience = UNATTENDED.max(client.operation_timeout.saturating_mul(2));
+    // A new view: a mem backend that was created outside a runtime begins its first session on this one.
+    let mut session = client.backend().session_events();
     loop {
-        // A new subscription: a backend whose runtime has ended may continue on this one.
-        let mut session = client.backend().session_events();
         let now = session.current();
         if now.is_live() {
             session.changed().await;

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result, Target};
 
 use crate::acquire::{self, Progress, Request};
+use crate::client::hold_record::Entry;
 use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::hold::record::Entry;
 use crate::place::cohort::{Cohort, Ended, Handoff, Joined, Turn, Work};
 use crate::place::granted::{Granted, closed, lost_error};
 use crate::place::pauses::{Pauses, connected};
@@ -193,7 +193,7 @@ impl Job for Driver {
                     let mut session = client.session.clone();
                     tokio::select! {
                         biased;
-                        _ = session.over(epoch) => cohort.abandon(batch),
+                        _ = session.ended(epoch) => cohort.abandon(batch),
                         () = deletion.deleted() => cohort.abandon(batch),
                         () = cohort.changed() => {}
                     }

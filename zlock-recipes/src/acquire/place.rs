@@ -294,7 +294,7 @@ impl<'a> Place<'a> {
             Box::pin(async move {
                 tokio::select! {
                     biased;
-                    _ = session.over(epoch) => {}
+                    _ = session.ended(epoch) => {}
                     () = deletion.deleted() => {}
                 }
             })

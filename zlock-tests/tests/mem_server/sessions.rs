@@ -128,7 +128,7 @@ async fn ends(after: Duration, delays: (u64, u64), harm: fn(&MemLink)) -> (Insta
     };
     tokio::join!(
         async {
-            events.over(created.epoch).await;
+            events.ended(created.epoch).await;
             Instant::now()
         },
         async {

@@ -131,7 +131,7 @@ impl Shared {
             };
             tokio::select! {
                 biased;
-                _ = events.over(session.epoch) => return,
+                _ = events.ended(session.epoch) => return,
                 () = sleep(pause) => {}
             }
         }

@@ -33,11 +33,11 @@ impl Arming {
                     event = &mut armed.event => if let Ok(event) = event {
                         return event;
                     },
-                    _ = events.over(session.epoch) => {}
+                    _ = events.ended(session.epoch) => {}
                 }
             }
             // Without an event, the session has ended at the server.
-            events.over(session.epoch).await;
+            events.ended(session.epoch).await;
             WatchEvent::Changed
         })
     }

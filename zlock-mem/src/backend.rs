@@ -1,16 +1,16 @@
 //! The contract, on the mem server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver, Head, Label,
-    LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, SessionEvents, SessionTerms, Target,
-    Values, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
+    Head, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, SessionEvents,
+    SessionTerms, Target, Values, Watch,
 };
 
 use crate::armed::Arming;
@@ -34,9 +34,9 @@ impl MemServer {
     ///
     /// Inside a tokio runtime, the client is connected when this returns, unless the server is stopped or just busy with another thread's
     /// request. Elsewhere, its first
-    /// operation connects it. The runtime of that call keeps the session alive and runs the background work. When that
-    /// runtime has ended, the runtime of the next operation takes over. If it has not ended but is not being driven, the
-    /// session is lost.
+    /// operation connects it. The runtime of that call keeps the session alive and runs the background work, whatever runtimes
+    /// the client is used on. While that runtime is not being driven, the session is lost at its deadline. When it ends, the client
+    /// ends with it: operations fail with `Closed`, and the server removes the client's nodes when the session expires.
     ///
     /// All runtimes that share a server must use the same clock. A runtime with paused time (`start_paused`) together with
     /// one with real time is like two machines whose clocks run at different speeds, for which no lock is safe.
@@ -46,7 +46,7 @@ impl MemServer {
         if Handle::try_current().is_ok() {
             shared.connect_now();
         }
-        let backend = MemBackend { shared, task: Mutex::default(), ended: AtomicBool::new(false) };
+        let backend = MemBackend { shared, has_task: AtomicBool::new(false), ended: AtomicBool::new(false) };
         backend.keep_task();
         backend
     }
@@ -60,8 +60,8 @@ impl MemServer {
 #[derive(Debug)]
 pub struct MemBackend {
     pub(crate) shared: Arc<Shared>,
-    /// Keeps the sessions alive, from the first call on a runtime on.
-    task: Mutex<Option<Task>>,
+    /// `true` once a task keeps the sessions alive.
+    has_task: AtomicBool,
     /// `true` once the server has confirmed the end of the session.
     ended: AtomicBool,
 }
@@ -80,16 +80,15 @@ impl MemBackend {
         SessionTerms::new(options.session_timeout, options.interval(), options.certain())
     }
 
-    /// Starts the session task if there is none, or if the runtime on which it ran has ended.
+    /// Starts the session task at the first call inside a runtime.
     fn keep_task(&self) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if !task.as_ref().is_none_or(Task::is_finished) || Handle::try_current().is_err() {
+        if Handle::try_current().is_err() || self.has_task.swap(true, Ordering::Relaxed) {
             return;
         }
-        let shared = self.shared.clone();
-        *task = Some(Task::spawn(&self.shared.sessions, |_| async move {
-            shared.keep_sessions().await;
-            // Closing the backend ends the session directly, which needs no task.
+        let home = Home(self.shared.clone());
+        // Closing the backend ends the session directly, so the task needs no handle.
+        drop(Task::spawn(&self.shared.sessions, |_| async move {
+            home.0.keep_sessions().await;
             Close::Pending
         }));
     }
@@ -99,6 +98,15 @@ impl MemBackend {
         let _ = Handle::current();
         self.keep_task();
         Operation::new(&self.shared, name, path)
+    }
+}
+
+/// The session task ends with the backend, or is dropped with its runtime. From then on, no session is kept alive.
+struct Home(Arc<Shared>);
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.0.sessions.close(CloseReason::Requested);
     }
 }
 
@@ -310,7 +318,7 @@ impl CoordinationBackend for MemBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        // Whatever waits for a session or a connection needs a task that restores it.
+        // Whatever waits for the first session needs a task that begins it.
         self.keep_task();
         self.shared.sessions.events()
     }

@@ -67,7 +67,7 @@ impl Shared {
         let mut events = self.sessions.events();
         tokio::select! {
             biased;
-            _ = events.over(session.epoch) => {}
+            _ = events.ended(session.epoch) => {}
             () = self.beat(session) => {}
         }
         tracing::debug!(session = %session.id, epoch = session.epoch, "session over");

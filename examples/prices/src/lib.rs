@@ -114,7 +114,7 @@ async fn lead(leader: LeaderContext, database: &PostgresOptions, name: &str) -> 
     println!("{name} leads in term {}", leader.term());
     // The fence is that of this term. Without it, a leader that is paused before it writes would write an old price when it
     // continues, while another one leads.
-    let fence = leader.as_lock().postgres_fence()?;
+    let fence = leader.postgres_fence()?;
     let term = leader.term().number().cast_signed(); // PostgreSQL has no unsigned numbers
     // A connection for each term. If it breaks, the term ends, and the next leader has a new one.
     let mut sql = connect(database).await?;

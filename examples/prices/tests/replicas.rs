@@ -247,11 +247,11 @@ async fn the_price_of_a_former_leader_is_refused() {
         let cut_off = zlock::connect(&cut_off).await.unwrap();
 
         let former = cut_off.election(LEADER).unwrap().campaign().await.unwrap();
-        let old = former.as_lock().postgres_fence().unwrap();
+        let old = former.postgres_fence().unwrap();
         add(&former, &old, 1001).await.unwrap();
         proxy.freeze().await;
         let leader = world.client.election(LEADER).unwrap().campaign().await.unwrap();
-        let fence = leader.as_lock().postgres_fence().unwrap();
+        let fence = leader.postgres_fence().unwrap();
         add(&leader, &fence, 1002).await.unwrap();
         let refused = add(&former, &old, 1000).await.expect_err("refused");
         assert_eq!(refused.code().map(SqlState::code), Some(Fence::LOST));

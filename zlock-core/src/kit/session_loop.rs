@@ -295,7 +295,7 @@ impl<S: SessionStore> SessionLoop<S> {
         let over = tokio::select! {
             biased;
             () = self.closing.wait() => Over::Closed,
-            _ = events.over(key.epoch) => Over::Lost,
+            _ = events.ended(key.epoch) => Over::Lost,
             over = store.keep(key, kept) => over,
         };
         // Another thread may have closed the backend at any moment.

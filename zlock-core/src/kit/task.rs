@@ -54,7 +54,7 @@ impl Task {
         let (closing, closing_seen) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let run = run(Closing(closing_seen));
-        let background = sessions.background().run(&|| sessions.lose_latest());
+        let background = sessions.background().run();
         let reports = report(sessions.events());
         tokio::spawn(async move {
             let close = tokio::select! {

@@ -135,8 +135,8 @@ impl FencingToken {
 
 /// Equivalent to [`FencingToken::to_be_bytes`].
 impl From<FencingToken> for [u8; 12] {
-    fn from(node_id: FencingToken) -> Self {
-        node_id.to_be_bytes()
+    fn from(token: FencingToken) -> Self {
+        token.to_be_bytes()
     }
 }
 

@@ -241,12 +241,12 @@ impl SessionEvents {
     /// let mut events = client.session_events();
     /// let epoch = events.epoch();
     /// link.expire(); // the server ends the session
-    /// let session = events.over(epoch).await;
+    /// let session = events.ended(epoch).await;
     /// assert!(!session.is_live() || session.epoch > epoch);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn over(&mut self, epoch: u64) -> Session {
+    pub async fn ended(&mut self, epoch: u64) -> Session {
         loop {
             let session = self.current();
             if session.epoch != epoch || !session.is_live() {

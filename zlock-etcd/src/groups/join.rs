@@ -65,7 +65,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
                 }
                 Some(kv) => {
                     // No request is without an answer.
-                    live.members().left(&self.id);
+                    live.members().forget(&self.id);
                     let taken = Joined::Taken(owner(kv));
                     operation.budget.ambiguous = false;
                     return Ok(Break(taken));

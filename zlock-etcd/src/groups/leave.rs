@@ -41,7 +41,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Leave {
             let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
             operation.write_alone(lease, txn).await?;
         }
-        live.members().left(&self.id);
+        live.members().forget(&self.id);
         Ok(Break(()))
     }
 }

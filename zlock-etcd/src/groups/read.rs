@@ -39,7 +39,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchMembers {
             tokio::select! {
                 biased;
                 () = changed => {}
-                _ = events.over(lease.epoch) => {}
+                _ = events.ended(lease.epoch) => {}
             }
             WatchEvent::Changed
         });

@@ -49,7 +49,7 @@ impl OwnMembers {
     }
 
     /// Forgets a member that does not exist, and will not.
-    pub(crate) fn left(&mut self, id: &NodeId) {
+    pub(crate) fn forget(&mut self, id: &NodeId) {
         self.0.remove(id);
     }
 
@@ -91,7 +91,7 @@ mod tests {
         members.joined(&id, 7);
         assert_eq!((members.removal(&id), members.revision(&id)), (Some(Removal::Known(7)), Some(7)));
         // The first one has no answer, the second finds what it left.
-        members.left(&id);
+        members.forget(&id);
         members.sent(&id);
         members.sent(&id);
         members.answered(&id);
@@ -101,7 +101,7 @@ mod tests {
         members.voided(&id);
         assert!(!members.is_unanswered(&id));
         assert_eq!(members.removal(&id), Some(Removal::Known(9)));
-        members.left(&id);
+        members.forget(&id);
         assert_eq!((members.removal(&id), members.revision(&id)), (None, None));
     }
 }

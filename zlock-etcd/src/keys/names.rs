@@ -118,7 +118,7 @@ impl Names {
 
     /// Records that a delete is about to be sent that voids creates of the node if this is the fence. Returns `false` if
     /// another delete was answered meanwhile, since the name may be another node's.
-    pub fn void(&mut self, node_id: &NodeId, fence: i64) -> bool {
+    pub fn begin_voiding(&mut self, node_id: &NodeId, fence: i64) -> bool {
         let Some(place) = self.places.get_mut(node_id) else { return false };
         place.voided = place.voided.max(Some(fence));
         true
@@ -148,7 +148,7 @@ impl Names {
 
     /// Frees the name of a node whose creates were voided by raising the fence to this revision. The name stays taken if a
     /// delete in flight carries this fence or a later one, because that delete may still take effect.
-    pub fn voided(&mut self, node_id: &NodeId, raised: i64) {
+    pub fn end_voiding(&mut self, node_id: &NodeId, raised: i64) {
         let is_over = |place: &NamedPlace| place.created.is_none() && place.voided < Some(raised);
         if self.places.get(node_id).is_some_and(is_over) {
             self.remove(node_id);
@@ -242,11 +242,11 @@ mod tests {
     fn a_delete_that_may_still_take_effect_keeps_the_name() {
         let (mut names, [a]) = (Names::default(), ids());
         names.take("/x/", &a);
-        assert!(names.void(&a, 0) && names.void(&a, 5) && names.void(&a, 0));
-        names.voided(&a, 5);
-        assert!(names.void(&a, 5));
-        names.voided(&a, 7);
-        assert!(!names.void(&a, 7));
+        assert!(names.begin_voiding(&a, 0) && names.begin_voiding(&a, 5) && names.begin_voiding(&a, 0));
+        names.end_voiding(&a, 5);
+        assert!(names.begin_voiding(&a, 5));
+        names.end_voiding(&a, 7);
+        assert!(!names.begin_voiding(&a, 7));
     }
 
     #[test]

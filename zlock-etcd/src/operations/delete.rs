@@ -117,7 +117,7 @@ async fn once(
     };
     let Some(created) = created else {
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
-        return void(operation, lease, &live, &fence, target.id(), &key).await;
+        return void_creates(operation, lease, &live, &fence, target.id(), &key).await;
     };
     let answer = if may_be_plain && live.names().begin_plain(target.id(), created) {
         let answer = operation.write(lease, Write::plain_delete(&operation.keys, &key)).await;
@@ -135,7 +135,7 @@ async fn once(
 }
 
 /// Voids creates of unknown outcome, and removes what they left under this key.
-async fn void(
+async fn void_creates(
     operation: &mut Operation<'_>,
     lease: SessionKey,
     live: &Live,
@@ -145,7 +145,7 @@ async fn void(
 ) -> Result<bool, Failure> {
     loop {
         let known = fence.known();
-        if !live.names().void(node_id, known) {
+        if !live.names().begin_voiding(node_id, known) {
             return Ok(false);
         }
         let txn = Txn::new()
@@ -155,7 +155,7 @@ async fn void(
         let answer = operation.write_alone(lease, txn).await?;
         if answer.succeeded() {
             fence.raised_by(&answer);
-            live.names().voided(node_id, revision::of(answer.header()));
+            live.names().end_voiding(node_id, revision::of(answer.header()));
             return Ok(answer.has_deleted());
         }
         fence.read(known, &answer).ok_or_else(|| operation.shared.lost(lease))?;

@@ -59,7 +59,7 @@ pub(crate) async fn clear(
     let (mut is_cleared, mut look_again) = (false, None);
     for node in nodes.iter().filter(|node| node.session.is_none()) {
         let Some(place) = PlaceName::parse(node.name.as_str()) else { continue };
-        match left(operation, lease, place.lease).await? {
+        match time_to_live(operation, lease, place.lease).await? {
             None => {
                 let key = operation.keys.of(&node.name);
                 if had_lease(operation, lease, node, &key).await? {
@@ -82,7 +82,7 @@ pub(crate) async fn clear(
 /// Returns how long a lease lives unless it is kept alive. `None` if it does not exist.
 ///
 /// A leader that was replaced, or is new, may not know a lease. So its answer counts only between two reads in the same term.
-async fn left(
+async fn time_to_live(
     operation: &Operation<'_>,
     lease: SessionKey,
     session: SessionId,

@@ -81,7 +81,7 @@ async fn arm_head(
         tokio::select! {
             biased;
             _ = armed.next_after(seen) => {}
-            _ = events.over(lease.epoch) => {}
+            _ = events.ended(lease.epoch) => {}
         }
         WatchEvent::Changed
     });

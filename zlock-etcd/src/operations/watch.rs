@@ -158,7 +158,7 @@ pub(crate) async fn arm_queue(
         tokio::select! {
             biased;
             () = changed => {}
-            _ = events.over(lease.epoch) => {}
+            _ = events.ended(lease.epoch) => {}
         }
         WatchEvent::Changed
     });
@@ -202,7 +202,7 @@ async fn arm_data(
                 Some(Change { put, .. }) => event(put.as_ref(), &node, label).unwrap_or(WatchEvent::Changed),
                 None => WatchEvent::Changed,
             },
-            _ = events.over(lease.epoch) => WatchEvent::Changed,
+            _ = events.ended(lease.epoch) => WatchEvent::Changed,
         }
     });
     Ok(Some((data, watch)))
@@ -288,16 +288,16 @@ fn watch_node(
         let armed_at = Instant::now();
         tokio::select! {
             biased;
-            event = told(&shared, &keys, lease, &mut watching, &seen) => {
+            event = next_event(&shared, &keys, lease, &mut watching, &seen) => {
                 shared.pace.waited(armed_at.elapsed());
                 event
             }
-            _ = events.over(lease.epoch) => WatchEvent::Changed,
+            _ = events.ended(lease.epoch) => WatchEvent::Changed,
         }
     })
 }
 
-async fn told(
+async fn next_event(
     shared: &Shared,
     keys: &Keys,
     lease: SessionKey,

@@ -46,7 +46,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
             tokio::select! {
                 biased;
                 _ = armed.next_after(seen) => {}
-                _ = events.over(lease.epoch) => {}
+                _ = events.ended(lease.epoch) => {}
             }
             WatchEvent::Changed
         });

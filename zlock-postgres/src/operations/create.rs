@@ -83,7 +83,7 @@ impl<'a> Create<'a> {
         let mut listed = listing::parse(&rows)?;
         operation.note(&live, session, &listed, with, is_whole);
         let seq = listed.iter().find(|node| node.id == node_id).ok_or(Failure::Malformed)?.seq;
-        if operation.bury(session, &listed).await {
+        if operation.clear_overdue(session, &listed).await {
             listed = Box::pin(operation.list(session, seq, (!is_whole).then_some(2))).await?;
         }
         operation.budget.ambiguous = false;

@@ -100,7 +100,7 @@ impl<'a> Operation<'a> {
             let params: Params<'_> = &[&id, &self.path, &hint, &up_to, &limit, &is_sync];
             let listed = listing::parse(&self.read(session, &statement::CHILDREN, params).await?)?;
             self.note(&live, session, &listed, sent, limit.is_none());
-            if !self.bury(session, &listed).await {
+            if !self.clear_overdue(session, &listed).await {
                 return Ok(listed);
             }
         }
@@ -140,7 +140,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Marks the sessions that are overdue, and removes the nodes of those that are over. Returns `true` if there are any.
-    pub(crate) async fn bury(&self, session: SessionKey, listed: &[Listed]) -> bool {
+    pub(crate) async fn clear_overdue(&self, session: SessionKey, listed: &[Listed]) -> bool {
         let own = session_id(session);
         let mut suspects: Vec<_> = listed
             .iter()

@@ -46,7 +46,7 @@ pub(crate) fn watch(operation: &Operation<'_>, session: SessionKey, mut watching
         tokio::select! {
             biased;
             event = watching.fired() => event,
-            _ = events.over(session.epoch) => WatchEvent::Changed,
+            _ = events.ended(session.epoch) => WatchEvent::Changed,
         }
     })
 }

@@ -204,7 +204,7 @@ impl ReusedNames {
 
     fn void(&self, state: &mut State, place: u8) {
         let fence = state.known[self.fence(state.places[usize::from(place)].name)];
-        if !state.names.void(self.id(state, place), fence) {
+        if !state.names.begin_voiding(self.id(state, place), fence) {
             return rest(state, place);
         }
         state.places[usize::from(place)].phase = Phase::Voiding;
@@ -215,7 +215,7 @@ impl ReusedNames {
     }
 
     fn voided(&self, state: &mut State, place: u8, raised: Revision) {
-        state.names.voided(self.id(state, place), raised);
+        state.names.end_voiding(self.id(state, place), raised);
         rest(state, place);
     }
 

@@ -121,7 +121,7 @@ impl Worker {
                     Some(proclaims.await)
                 };
                 match written {
-                    Some(Ok(())) => self.world.check_proclaimed(led.as_lock(), &text),
+                    Some(Ok(())) => self.world.check_proclaimed(led, &text),
                     Some(Err(error)) => self.check_error(client, &error),
                     None => {}
                 }

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result, Target};
 
 use crate::acquire::{self, Progress, Request};
+use crate::client::hold_record::Entry;
 use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::hold::record::Entry;
 use crate::place::cohort::{Cohort, Ended, Handoff, Joined, Turn, Work};
 use crate::place::granted::{Granted, closed, lost_error};
 use crate::place::pauses::{Pauses, connected};
@@ -131,12 +131,12 @@ impl Drop for Ticket<'_> {
 }
 
 /// Completes with an error when the backend is closed, or when there has been no session for a long time: the backend's
-/// runtime may have ended then, and the driver with it.
+/// runtime may not be driven then, nor the driver with it.
 async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
     let patience = UNATTENDED.max(client.operation_timeout.saturating_mul(2));
+    // A new view: a mem backend that was created outside a runtime begins its first session on this one.
+    let mut session = client.backend().session_events();
     loop {
-        // A new subscription: a backend whose runtime has ended may continue on this one.
-        let mut session = client.backend().session_events();
         let now = session.current();
         if now.is_live() {
             session.changed().await;
@@ -193,7 +193,7 @@ impl Job for Driver {
                     let mut session = client.session.clone();
                     tokio::select! {
                         biased;
-                        _ = session.over(epoch) => cohort.abandon(batch),
+                        _ = session.ended(epoch) => cohort.abandon(batch),
                         () = deletion.deleted() => cohort.abandon(batch),
                         () = cohort.changed() => {}
                     }

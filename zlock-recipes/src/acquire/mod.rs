@@ -16,9 +16,9 @@ use zlock_core::{LastFailure, Result};
 
 use crate::acquire::place::{Awaited, Listing, Loss, Place};
 pub(crate) use crate::acquire::request::{Progress, Request};
+use crate::client::hold_record::Entry;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::hold::record::Entry;
 use crate::place::granted::{Granted, lost_error};
 use crate::queue::{Acquisition, Discipline, Event, Step, would_hold};
 

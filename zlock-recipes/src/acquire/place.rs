@@ -294,7 +294,7 @@ impl<'a> Place<'a> {
             Box::pin(async move {
                 tokio::select! {
                     biased;
-                    _ = session.over(epoch) => {}
+                    _ = session.ended(epoch) => {}
                     () = deletion.deleted() => {}
                 }
             })
@@ -390,10 +390,9 @@ async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
     LastFailure::note(|| {
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message("no connection")
     });
-    // A new subscription: a backend whose runtime has ended may continue on this one.
-    let mut session = client.backend().session_events();
+    let mut session = client.session.clone();
     let resumed = async {
-        while client.session.current().state == SessionState::Suspended {
+        while session.current().state == SessionState::Suspended {
             session.changed().await;
         }
     };
@@ -406,11 +405,9 @@ async fn admission(client: &ClientInner, path: &LockPath, deadline: Option<Insta
         let why = "more creates wait to be admitted than the store answers in time";
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
     });
-    // A new subscription, as above.
-    let session = client.backend().session_events();
     let admitted = tokio::select! {
         biased;
-        () = session.closed() => None,
+        () = client.session.closed() => None,
         admitted = client.admission.create(deadline) => Some(admitted),
     };
     admitted.ok_or_else(|| {

@@ -10,10 +10,12 @@ use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents};
 
 use crate::client::closing::ShutdownState;
+use crate::client::hold_record::HoldRecord;
 use crate::client::joined::JoinedIds;
 use crate::place::admission::Admission;
 use crate::place::cohort::Cohorts;
 use crate::place::succession::Places;
+use crate::queue::Status;
 use crate::report::measured::{Measured, is_observed};
 use crate::report::{HeldLocks, Observing, Reports};
 
@@ -36,21 +38,9 @@ pub(crate) struct ClientInner {
     pub(crate) observing: Observing,
 }
 
-/// A held lock.
-pub(crate) trait Held: Send + Sync {
-    /// Returns `true` if a lock with this label is held by it. Performs no I/O.
-    fn is_held_as(&self, label: Label) -> bool;
-
-    /// Reports the loss of the lock if it is lost.
-    fn look(&self);
-
-    /// Returns `true` if its node certainly exists. Performs no I/O.
-    fn is_live(&self) -> bool;
-}
-
 /// A lock held through this client, and the task that acquired it.
 pub(crate) struct Holding {
-    hold: Weak<dyn Held>,
+    record: Weak<HoldRecord>,
     task: Option<TaskId>,
 }
 
@@ -59,17 +49,17 @@ impl ClientInner {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn register(&self, path: &LockPath, hold: Weak<dyn Held>) {
-        let holding = Holding { hold, task: tokio::task::try_id() };
-        self.holds().entry(path.clone()).or_default().push(holding);
+    pub(crate) fn register(&self, record: &Arc<HoldRecord>) {
+        let holding = Holding { record: Arc::downgrade(record), task: tokio::task::try_id() };
+        self.holds().entry(record.path().clone()).or_default().push(holding);
     }
 
-    pub(crate) fn unregister(&self, path: &LockPath, hold: &dyn Held) {
+    pub(crate) fn unregister(&self, record: &HoldRecord) {
         let mut holds = self.holds();
-        if let Some(list) = holds.get_mut(path) {
-            list.retain(|h| !std::ptr::addr_eq(h.hold.as_ptr(), hold));
+        if let Some(list) = holds.get_mut(record.path()) {
+            list.retain(|h| !std::ptr::eq(h.record.as_ptr(), record));
             if list.is_empty() {
-                holds.remove(path);
+                holds.remove(record.path());
             }
         }
         drop(holds);
@@ -99,28 +89,28 @@ impl ClientInner {
         self.shutdown.idle(|| self.holds().is_empty()).await;
     }
 
+    /// Returns the held locks. They are dropped outside the mutex, which the end of a hold locks.
+    fn records(&self) -> Vec<Arc<HoldRecord>> {
+        self.holds().values().flatten().filter_map(|h| h.record.upgrade()).collect()
+    }
+
     /// Returns the number of held locks.
     pub(crate) fn live_holds(&self) -> usize {
-        let all: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
-        // Dropped outside the mutex, which the end of a hold locks.
-        all.iter().filter(|hold| hold.is_live()).count()
+        self.records().iter().filter(|record| record.status() == Status::Live).count()
     }
 
     /// Returns the number of elections that the client leads.
     pub(crate) fn elections_led(&self) -> usize {
-        let all: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
-        // Dropped outside the mutex, which the end of a hold locks.
-        all.iter().filter(|hold| hold.is_held_as(Label::Candidate)).count()
+        self.records().iter().filter(|record| record.is_held_as(Label::Candidate)).count()
     }
 
     /// Returns `true` if a lock of this kind is held on this path.
     pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
-        let held: Vec<_> = {
+        let records: Vec<_> = {
             let holds = self.holds();
-            holds.get(path).into_iter().flatten().filter_map(|h| h.hold.upgrade()).collect()
+            holds.get(path).into_iter().flatten().filter_map(|h| h.record.upgrade()).collect()
         };
-        // Dropped outside the mutex, which the end of a hold locks.
-        held.iter().any(|h| h.is_held_as(label))
+        records.iter().any(|record| record.is_held_as(label))
     }
 
     /// Returns the receiver of measurements. `None` without an observer.
@@ -137,9 +127,9 @@ impl ClientInner {
 
 impl HeldLocks for ClientInner {
     fn look(&self) {
-        let held: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
-        // Outside the mutex, which the end of a hold locks.
-        held.iter().for_each(|hold| hold.look());
+        for record in self.records() {
+            record.status();
+        }
     }
 }
 

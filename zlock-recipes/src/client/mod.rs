@@ -4,6 +4,7 @@
 
 pub(crate) mod closing;
 pub(crate) mod health;
+pub(crate) mod hold_record;
 pub(crate) mod inner;
 pub(crate) mod joined;
 pub(crate) mod shutdown;

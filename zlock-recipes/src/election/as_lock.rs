@@ -6,7 +6,8 @@ use std::time::Duration;
 use zlock_core::{Error, Result};
 
 use super::handle::Election;
-use super::leadership::{LeaderContext, Leadership};
+use super::leadership::Leadership;
+use crate::guard::context::LockContext;
 use crate::guard::{Guard, LockGuard, sealed};
 use crate::locks::lock::Lock;
 use crate::locks::participants::Participant;
@@ -56,11 +57,11 @@ impl LockGuard for Leadership {
     }
 
     fn is_held(&self) -> bool {
-        LeaderContext::is_held(self)
+        LockContext::is_held(self)
     }
 
     fn lost(&self) -> impl Future<Output = Error> + Send {
-        LeaderContext::lost(self)
+        LockContext::lost(self)
     }
 
     fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send {

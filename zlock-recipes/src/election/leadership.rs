@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use zlock_core::{Error, ErrorKind, FencingToken, LockPath, NodeName, Replaced, Result, Target};
+use zlock_core::{Error, ErrorKind, FencingToken, Replaced, Result, Target};
 
 use super::step_down;
 use crate::client::check_node_data;
@@ -73,7 +73,7 @@ impl Leadership {
     /// result is the loss. As [`Guard::run`].
     ///
     /// # Errors
-    /// What [`lost`](LeaderContext::lost) returns.
+    /// What [`lost`](LockContext::lost) returns.
     ///
     /// # Cancel safety
     /// Dropping the future drops `future`. The leadership remains.
@@ -136,6 +136,23 @@ impl Deref for Leadership {
 
 /// A view of a leader's term that cannot end it. [`Election::lead`](crate::Election::lead) passes one to its closure. Cheap to
 /// clone. A clone may outlive the term, and does not keep the client's session alive.
+///
+/// It dereferences to the [`LockContext`] of the leader's node: [`is_held`](LockContext::is_held) is `true` while this client
+/// certainly leads.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// let led = client.election("/app/leader")?.campaign().await?;
+/// assert!(led.is_held());
+/// // Written only while this client leads.
+/// client.shared_value("/app/position")?.write_under(&led, b"line 4711").await?;
+/// # led.resign().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LeaderContext {
     lock: LockContext,
@@ -143,25 +160,15 @@ pub struct LeaderContext {
     writes: Arc<Mutex<u64>>,
 }
 
-impl LeaderContext {
-    /// Returns the path of the election.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let led = client.election("/app/leader")?.campaign().await?;
-    /// assert_eq!(led.path().as_str(), "/app/leader");
-    /// # led.resign().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.lock.path()
-    }
+impl Deref for LeaderContext {
+    type Target = LockContext;
 
+    fn deref(&self) -> &LockContext {
+        &self.lock
+    }
+}
+
+impl LeaderContext {
     /// Returns the number of the term, which is larger than those of all terms before. It is the leader's
     /// [fencing token](LockContext::fencing_token): storage that refuses smaller ones is safe from a former leader.
     ///
@@ -182,121 +189,14 @@ impl LeaderContext {
     /// ```
     #[must_use]
     pub fn term(&self) -> FencingToken {
-        self.lock.fencing_token()
-    }
-
-    /// Same as [`term`](Self::term), under the name that locks use.
-    ///
-    /// # Examples
-    /// See [`term`](Self::term).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.term()
-    }
-
-    /// Returns the name of the leader's node under the path, as [`LockContext::node`] does.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let led = client.election("/app/leader")?.campaign().await?;
-    /// assert!(led.node().as_str().contains("-latch-"));
-    /// # led.resign().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn node(&self) -> NodeName {
-        self.lock.node()
-    }
-
-    /// Returns the term as a held lock, for functions that take a `LockContext`, such as
-    /// [`SharedValue::write_under`](crate::SharedValue::write_under).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let led = client.election("/app/leader")?.campaign().await?;
-    /// client.shared_value("/app/position")?.write_under(led.as_lock(), b"line 4711").await?;
-    /// # led.resign().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn as_lock(&self) -> &LockContext {
-        &self.lock
-    }
-
-    /// Returns `true` if this client certainly still leads, as [`LockContext::is_held`] does. Performs no I/O.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let led = client.election("/app/leader")?.campaign().await?;
-    /// assert!(led.is_held());
-    /// # led.resign().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.lock.is_held()
-    }
-
-    /// Returns an error unless this client leads, as [`LockContext::check`] does. Performs no I/O.
-    ///
-    /// # Errors
-    /// What [`lost`](Self::lost) returns.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let led = client.election("/app/leader")?.campaign().await?;
-    /// led.check()?;
-    /// # led.resign().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check(&self) -> Result<()> {
-        self.lock.check()
-    }
-
-    /// Waits until the leadership is lost, and returns why, as [`LockContext::lost`] does.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let led = client.election("/app/leader")?.campaign().await?;
-    /// client.close().await?;
-    /// assert!(led.lost().await.is_lock_lost());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn lost(&self) -> Error {
-        self.lock.lost().await
+        self.fencing_token()
     }
 
     /// Writes the value that others read. Takes effect only while this client leads. An earlier call, even one whose future was
     /// dropped or whose response was lost, never undoes a later one. Calls on one term take turns.
     ///
     /// # Errors
-    /// - What [`lost`](Self::lost) returns if the leadership is lost. Observers do not see the value.
+    /// - What [`lost`](LockContext::lost) returns if the leadership is lost. Observers do not see the value.
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Election::with_value`](crate::Election::with_value).
     /// - [`Unavailable`](ErrorKind::Unavailable), [`NotAuthorized`](ErrorKind::NotAuthorized),
     ///   [`Unexpected`](ErrorKind::Unexpected). The value may have been written if the error is
@@ -315,7 +215,7 @@ impl LeaderContext {
         let mut writes = self.writes.lock().await;
         loop {
             self.check()?;
-            let Some(hold) = self.lock.hold() else { return Err(self.lost().await) };
+            let Some(hold) = self.hold() else { return Err(self.lost().await) };
             let Target::Node(node) = hold.target() else { return Err(hold.loss()) };
             match hold.client().backend().replace_data(hold.path(), &node, *writes, &value).await {
                 Ok(Replaced::Written) => {
@@ -345,7 +245,7 @@ impl LeaderContext {
     /// survives do not end the wait.
     ///
     /// # Errors
-    /// What [`lost`](Self::lost) returns; [`NotAuthorized`](ErrorKind::NotAuthorized) or [`Unexpected`](ErrorKind::Unexpected)
+    /// What [`lost`](LockContext::lost) returns; [`NotAuthorized`](ErrorKind::NotAuthorized) or [`Unexpected`](ErrorKind::Unexpected)
     /// if the value may not be read.
     ///
     /// # Cancel safety
@@ -357,7 +257,7 @@ impl LeaderContext {
     /// # Examples
     /// See [`Election::request_step_down`](crate::Election::request_step_down).
     pub async fn step_down_requested(&self) -> Result<()> {
-        let Some(hold) = self.lock.hold() else { return Err(self.lost().await) };
+        let Some(hold) = self.hold() else { return Err(self.lost().await) };
         let path = step_down::path(self.path())?;
         tokio::select! {
             biased;
@@ -365,5 +265,23 @@ impl LeaderContext {
             () = hold.client().shutdown.begun() => Ok(()),
             requested = step_down::requested(hold.client(), &path, self.term()) => requested,
         }
+    }
+
+    /// Same as [`step_down_requested`](Self::step_down_requested), under the name that locks use. The leader's node has no request
+    /// of its own, because its data is the value.
+    ///
+    /// # Errors
+    /// Those of [`step_down_requested`](Self::step_down_requested).
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future removes the watch.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// See [`Election::request_step_down`](crate::Election::request_step_down).
+    pub async fn revocation_requested(&self) -> Result<()> {
+        self.step_down_requested().await
     }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
 
+use crate::client::hold_record::{Entry, HoldRecord};
 use crate::hold::Hold;
-use crate::hold::record::{Entry, HoldRecord};
 
 /// A view of a held lock that cannot release it. [`LockTemplate::execute`](crate::LockTemplate::execute) passes one to
 /// its closure, and every [`Guard`](crate::Guard) derefs to one. Cheap to clone. A clone may outlive the lock, and does not

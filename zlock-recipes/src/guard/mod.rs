@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use zlock_core::{Error, LockPath, Result, Values, Version};
 
+use crate::client::hold_record::Entry;
 use crate::guard::context::LockContext;
 use crate::guard::scope::Scope;
-use crate::hold::record::Entry;
 use crate::hold::{Hold, REENTER, Remaining};
 use crate::release::{Release, relabel, release, release_with_write};
 
@@ -58,14 +58,14 @@ pub struct Guard {
     hold: Arc<Hold>,
     context: LockContext,
     /// `true` once `release` has taken over the entry.
-    left: bool,
+    released: bool,
 }
 
 impl Guard {
     /// Creates the guard of a new entry.
     pub(crate) fn new(hold: Arc<Hold>, entry: Entry) -> Self {
         let context = LockContext::new(&hold, entry);
-        Guard { hold, context, left: false }
+        Guard { hold, context, released: false }
     }
 
     /// Creates the guard of another entry in an existing hold. Returns an error if the hold is lost.
@@ -80,7 +80,7 @@ impl Guard {
     }
 
     /// Records that the writer's guard has become a reader's.
-    pub(crate) fn is_reader_now(&mut self) {
+    pub(crate) fn become_reader(&mut self) {
         self.context = LockContext::new(&self.hold, Entry::Reader);
     }
 
@@ -116,7 +116,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<Release> {
-        self.left = true;
+        self.released = true;
         let hold = self.hold.clone();
         let _releasing = hold.client().shutdown.release();
         match self.hold.leave(self.context.entry()) {
@@ -257,7 +257,7 @@ impl Guard {
         expected: Version,
         data: &[u8],
     ) -> Result<()> {
-        self.left = true;
+        self.released = true;
         let hold = self.hold.clone();
         let _releasing = hold.client().shutdown.release();
         let is_last = self.hold.leave(self.context.entry()) == Remaining::Nobody;
@@ -396,7 +396,7 @@ impl Deref for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.left {
+        if self.released {
             return;
         }
         match self.hold.leave(self.context.entry()) {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
+use crate::client::hold_record::Entry;
 use crate::client::inner::ClientInner;
-use crate::hold::record::Entry;
 use crate::hold::{Entered, Hold, REENTER};
 
 tokio::task_local! {

@@ -63,7 +63,7 @@ impl WriteGuard {
         if let Err(error) = self.0.hold().downgrade() {
             return Err(DowngradeError { error, guard: self });
         }
-        self.0.is_reader_now();
+        self.0.become_reader();
         match relabel(self.0.hold()).await {
             Ok(()) => Ok(self.0),
             Err(error) => Err(DowngradeError { error, guard: self }),

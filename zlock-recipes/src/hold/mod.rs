@@ -2,21 +2,18 @@
 //!
 //! A hold has the label that it *counts as*. The label of its node follows, by a relabel.
 
-pub(crate) mod record;
-
-use std::mem::{discriminant, replace};
+use std::mem::replace;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::Span;
 use zlock_core::{Error, ErrorKind, Label, LockPath, Node, Result};
 
-use crate::client::inner::{ClientInner, Held};
-use crate::hold::record::{Entry, HoldRecord};
+use crate::client::hold_record::{Entry, HoldRecord};
+use crate::client::inner::ClientInner;
 use crate::place::cohort::{Ended, Turn};
 use crate::place::granted::Granted;
 use crate::place::succession::PlaceHandle;
-use crate::queue::Status;
 use crate::report::{HoldReport, kind};
 
 /// The operation in the error of a lock that cannot be entered again.
@@ -66,19 +63,17 @@ impl Hold {
         client: Arc<ClientInner>,
         path: LockPath,
         metric_name: Option<&Arc<str>>,
-        granted: Granted,
+        mut granted: Granted,
         turn: Option<Turn>,
     ) -> Arc<Self> {
-        let (label, handle) = (granted.node.label, granted.handle.clone());
+        let (label, handle) = (granted.node.label, granted.handle.take());
         let token = granted.fencing_token;
         let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name, token));
         let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %token);
         let record = Arc::new(HoldRecord::new(client.session.clone(), path, report, granted));
         let (turn, span) = (Mutex::new(turn), Mutex::new(span));
-        let hold = Arc::new(Hold { client, record, handle, turn, span });
-        let held: Weak<Hold> = Arc::downgrade(&hold);
-        hold.client.register(hold.path(), held);
-        hold
+        client.register(&record);
+        Arc::new(Hold { client, record, handle, turn, span })
     }
 
     pub(crate) fn record(&self) -> &Arc<HoldRecord> {
@@ -105,9 +100,9 @@ impl Hold {
     }
 
     /// Prevents a hand-over inside the client: another client has requested revocation, or the node was deleted.
-    pub(crate) fn is_last_turn(&self) {
+    pub(crate) fn make_turn_last(&self) {
         if let Some(turn) = &*self.turn() {
-            turn.is_last();
+            turn.make_last();
         }
     }
 
@@ -156,7 +151,7 @@ impl Hold {
             (left, is_last_of_kind)
         };
         if left == Remaining::Nobody {
-            self.client.unregister(self.path(), self);
+            self.client.unregister(self);
             self.ended();
         }
         if is_last_of_kind {
@@ -218,7 +213,7 @@ impl Hold {
 
     /// Records that the node no longer exists.
     pub(crate) fn removed(&self) {
-        self.is_last_turn();
+        self.make_turn_last();
         {
             let mut state = self.state();
             // If no guard is left, the release removes the node by itself.
@@ -233,23 +228,5 @@ impl Deref for Hold {
 
     fn deref(&self) -> &HoldRecord {
         &self.record
-    }
-}
-
-impl Held for Hold {
-    fn is_held_as(&self, label: Label) -> bool {
-        let same = {
-            let held = self.label();
-            discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read)
-        };
-        same && self.is_held(Entry::of(label))
-    }
-
-    fn look(&self) {
-        self.status();
-    }
-
-    fn is_live(&self) -> bool {
-        self.status() == Status::Live
     }
 }

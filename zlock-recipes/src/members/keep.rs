@@ -128,7 +128,7 @@ pub(super) async fn register(
 ) -> Result<Registration> {
     let mut pauses = PAUSES.start();
     loop {
-        match noting(keep, own, groups.join(&keep.member, &keep.payload, replaces)).await? {
+        match noting_sessions(keep, own, groups.join(&keep.member, &keep.payload, replaces)).await? {
             Joined::Joined(registration) => return Ok(registration),
             Joined::Taken(Some(owner)) if own.contains(&owner) && owner != keep.session.current().id => {
                 pauses.sleep().await;
@@ -148,7 +148,7 @@ pub(super) async fn register(
 }
 
 /// Waits for a join, which may outlast a session, and notes each one in which it may be sent.
-async fn noting<T>(keep: &Keep, own: &mut Vec<SessionId>, join: impl Future<Output = T>) -> T {
+async fn noting_sessions<T>(keep: &Keep, own: &mut Vec<SessionId>, join: impl Future<Output = T>) -> T {
     let (mut session, mut join) = (keep.session.clone(), pin!(join));
     loop {
         let now = session.current().id;
@@ -207,7 +207,7 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
     loop {
         if let State::Registered(registration) = keep.state() {
             own = vec![registration.session];
-            over(keep, registration).await;
+            registration_ended(keep, registration).await;
             tracing::warn!(member = %keep.member, "a member is no longer registered, and joins again");
             keep.set(State::Missing);
         }
@@ -230,11 +230,11 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
 }
 
 /// Waits until the session of a registration is over, or another client has removed the node.
-async fn over(keep: &Keep, Registration { epoch, mut deletion, .. }: Registration) {
+async fn registration_ended(keep: &Keep, Registration { epoch, mut deletion, .. }: Registration) {
     let mut session = keep.session.clone();
     tokio::select! {
         biased;
-        _ = session.over(epoch) => {}
+        _ = session.ended(epoch) => {}
         () = deletion.deleted() => {}
     }
 }
@@ -277,7 +277,7 @@ async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
     };
     tokio::select! {
         biased;
-        _ = session.over(epoch) => {}
+        _ = session.ended(epoch) => {}
         () = removed => {}
     }
 }

@@ -77,7 +77,7 @@ impl Membership {
                 let mut session = self.keep.session.clone();
                 tokio::select! {
                     biased;
-                    session = session.over(epoch) => match session.state {
+                    session = session.ended(epoch) => match session.state {
                         SessionState::Closed(_) => error(ErrorKind::Closed),
                         _ => error(ErrorKind::SessionLost),
                     },

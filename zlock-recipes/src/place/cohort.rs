@@ -348,7 +348,7 @@ impl Turn {
 
     /// Makes this the last turn of its batch: the holder was asked to release the lock, or has found that its node is
     /// deleted.
-    pub(crate) fn is_last(&self) {
+    pub(crate) fn make_last(&self) {
         self.cohort.lock().end(self.batch);
     }
 }

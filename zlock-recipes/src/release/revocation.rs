@@ -33,7 +33,7 @@ async fn watch(hold: &Hold) -> Result<()> {
         let Target::Node(node) = hold.target() else { return std::future::pending().await };
         match hold.client().backend().data_with_watch(hold.path(), &node).await {
             Ok(Some((data, _))) if data == REVOKE => {
-                hold.is_last_turn();
+                hold.make_turn_last();
                 return Ok(());
             }
             Ok(Some((_, changed))) => drop(changed.await),

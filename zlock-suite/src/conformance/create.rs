@@ -132,7 +132,7 @@ pub async fn belongs_to_the_session_of_the_epoch(case: &Case<'_>) {
         assert!(case.has(&path, &[&created.node]).await);
         case.store.expire(&a).await;
         case.until_has(&path, &[]).await;
-        a.session_events().over(epoch).await;
+        a.session_events().ended(epoch).await;
     }
 }
 

@@ -32,7 +32,7 @@ pub async fn makes_the_same_node(case: &Case<'_>) {
         case.until_has(&path, &[]).await;
         // The next session begins without a parent.
         case.store.remove_parent(&path).await;
-        a.session_events().over(epoch).await;
+        a.session_events().ended(epoch).await;
     }
     case.connected(&a, 3).await;
     let first = create_unlisted(case, &a, &path).await;

@@ -50,7 +50,7 @@ pub async fn node_of_a_lost_session_is_session_lost(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await;
     case.store.expire(&a).await;
-    a.session_events().over(created.epoch).await;
+    a.session_events().ended(created.epoch).await;
     for _ in 0..2 {
         let error = a.relabel(&path, &created.node, Label::Read).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SessionLost, "{error}");

@@ -150,7 +150,7 @@ pub async fn last_handle_ends_the_session(case: &Case<'_>) {
     drop((client, lock));
     assert!(guard.is_held() && mutex(case, &b).try_acquire().await.unwrap().is_none());
     drop(guard);
-    let closed = timeout(LONG, events.over(1)).await.expect("the session ends");
+    let closed = timeout(LONG, events.ended(1)).await.expect("the session ends");
     assert!(!closed.is_live());
     free(case, &b).await;
 }

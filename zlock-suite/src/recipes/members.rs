@@ -181,7 +181,7 @@ pub async fn all_earlier_sessions_are_its_own(case: &Case<'_>) {
     case.links().mute(&a.connection).await;
     joining.open();
     case.until("the second session is a member", async || there().await == 1).await;
-    a.client.session_events().over(2).await;
+    a.client.session_events().ended(2).await;
     case.links().heal(&a.connection).await;
     case.until("it is registered", async || me.is_registered()).await;
     me.leave().await.unwrap();

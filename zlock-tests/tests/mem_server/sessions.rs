@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, advance, sleep};
-use zlock_core::{Close, CoordinationBackend, Existence, LockPath, SessionState, Target};
+use zlock_core::{
+    Close, CloseReason, CoordinationBackend, ErrorKind, Existence, LockPath, SessionState, Target,
+};
 use zlock_mem::{Fate, Fault, MemLink, MemOptions, MemServer, Operation};
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +128,7 @@ async fn ends(after: Duration, delays: (u64, u64), harm: fn(&MemLink)) -> (Insta
     };
     tokio::join!(
         async {
-            events.over(created.epoch).await;
+            events.ended(created.epoch).await;
             Instant::now()
         },
         async {
@@ -312,51 +314,41 @@ fn a_client_may_be_made_and_dropped_without_a_runtime() {
     assert!(server.sessions().is_empty() && server.names(&path()).is_empty());
 }
 
+/// Like the clients of other stores.
 #[test]
-fn a_client_goes_on_when_its_runtime_has_ended() {
+fn a_client_ends_with_its_runtime() {
     let server = MemServer::new();
-    let a = runtime().block_on(async { server.connect() });
-    runtime().block_on(create(&a));
-    // A third runtime keeps the session that was opened on the first, for many timeouts.
-    let epoch = runtime().block_on(async {
-        let created = create(&a).await;
-        sleep(5 * T).await;
-        assert!(a.session_events().is_live(created.epoch));
-        created.epoch
+    let a = runtime().block_on(async {
+        let a = server.connect();
+        create(&a).await;
+        a
     });
-    assert_eq!(epoch, 1);
+    assert_eq!(a.session_events().current().state, SessionState::Closed(CloseReason::Requested));
+    runtime().block_on(async {
+        assert_eq!(a.children(&path()).await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(server.names(&path()).len(), 1, "nothing has asked the server to end the session");
+    });
+    drop(a);
+    assert!(server.sessions().is_empty() && server.names(&path()).is_empty());
+}
+
+/// Runtimes on which a client is only used may end.
+#[test]
+fn a_client_goes_on_when_a_runtime_that_used_it_has_ended() {
+    let server = MemServer::new();
+    let home = runtime();
+    let a = home.block_on(async { server.connect() });
+    runtime().block_on(create(&a));
+    home.block_on(async {
+        sleep(5 * T).await;
+        assert_eq!(create(&a).await.epoch, 1);
+    });
     assert_eq!(server.names(&path()).len(), 2);
 }
 
 #[test]
-fn a_session_whose_resume_was_not_answered_goes_on_in_the_next_runtime() {
-    let server = MemServer::new();
-    let (a, link) = runtime().block_on(async {
-        let a = server.connect();
-        create(&a).await;
-        let link = a.link();
-        link.delay(Duration::ZERO, 200 * MS);
-        link.reset();
-        sleep(100 * MS).await;
-        (a, link)
-    });
-    assert_eq!(a.session_events().current().state, SessionState::Suspended);
-    runtime().block_on(async {
-        link.delay(Duration::ZERO, Duration::ZERO);
-        assert_eq!(create(&a).await.epoch, 1);
-    });
-}
-
-#[test]
-fn a_look_at_the_session_restores_the_connection_in_the_next_runtime() {
-    let server = MemServer::new();
-    let a = runtime().block_on(async {
-        let a = server.connect();
-        a.link().suspend();
-        sleep(100 * MS).await;
-        a
-    });
-    a.link().heal();
+fn a_look_at_the_session_connects_a_client_that_was_made_without_a_runtime() {
+    let a = MemServer::new().connect();
     runtime().block_on(async {
         let connected = tokio::time::timeout(2 * T, until(&a, 1, SessionState::Connected)).await;
         assert_eq!(connected.unwrap().epoch, 1);

@@ -114,10 +114,11 @@ async fn blocked(store: Store) {
     tokio::join!(holder, next);
 }
 
-/// A runtime that ends while its guard lives on.
+/// A runtime that ends while its guard lives on, which knows at once that it lost the lock.
 async fn ended(store: Store) {
     elsewhere(&store, |runtime, guard| {
         drop(runtime);
+        assert!(!guard.is_held());
         let began = Instant::now();
         drop(guard);
         assert!(began.elapsed() < Duration::from_secs(1), "a drop blocks");

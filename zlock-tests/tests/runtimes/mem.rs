@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use zlock::mem::MemServer;
-use zlock::{Client, Handoff, InterProcessMutex, Release};
+use zlock::{Client, ErrorKind, Handoff, InterProcessMutex, Release};
 use zlock_suite::Cut;
 
 const PATH: &str = "/app/lock";
@@ -19,101 +19,66 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+fn threads(threads: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap()
+}
+
 fn mutex(client: &Client) -> InterProcessMutex {
     client.mutex(PATH).unwrap()
 }
 
-/// A guard that is dropped after the shutdown of its runtime cannot be released at that time. The client's next acquisition, on
-/// another runtime, removes the node.
+/// Guards that are dropped after the end of their backend's runtime, or by it, leave nothing pending. Their client is closed, and
+/// the lock is free once its session has expired.
 #[test]
-fn guard_dropped_after_its_runtime() {
+fn guards_dropped_by_the_end_of_the_runtime() {
     let server = MemServer::new();
-    let first = runtime();
+    let paused = || Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let first = paused();
     let (client, guard) = first.block_on(async {
         let client = Client::new(server.connect());
+        let other = client.mutex("/app/other").unwrap().acquire().await.unwrap();
+        tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(other);
+        });
+        tokio::task::yield_now().await;
         let guard = mutex(&client).acquire().await.unwrap();
         (client, guard)
     });
     drop(first);
+    assert!(!guard.is_held());
     drop(guard);
-    assert_eq!(client.pending_cleanups(), 1);
-    runtime().block_on(async {
-        let guard = mutex(&client).acquire_timeout(LONG).await.expect("the leftover is removed");
-        assert_eq!(client.pending_cleanups(), 0);
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
-    });
-}
-
-/// The same for a guard that is dropped by the runtime's shutdown, and for a release that is cut off by it.
-#[test]
-fn guard_dropped_by_the_shutdown() {
-    let server = MemServer::new();
-    let first = runtime();
-    let client = first.block_on(async {
-        let client = Client::new(server.connect());
-        for lock in [mutex(&client), client.mutex("/app/other").unwrap()] {
-            let guard = lock.acquire().await.unwrap();
-            tokio::spawn(async move {
-                std::future::pending::<()>().await;
-                drop(guard);
-            });
-        }
-        tokio::task::yield_now().await;
-        client
-    });
-    drop(first);
-    assert_eq!(client.pending_cleanups(), 2);
-    runtime().block_on(async {
+    assert_eq!(client.pending_cleanups(), 0);
+    paused().block_on(async {
+        assert_eq!(mutex(&client).acquire().await.unwrap_err().kind(), ErrorKind::Closed);
         let others = Client::new(server.connect());
-        assert!(mutex(&others).try_acquire().await.unwrap().is_none(), "nobody could remove it yet");
-        let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
-        let other = others.mutex("/app/other").unwrap();
-        drop(other.acquire_timeout(LONG).await.unwrap());
-    });
-}
-
-/// A reaper that is busy when its runtime ends continues with the same node on the next one.
-#[test]
-fn reaper_cut_off_by_the_shutdown() {
-    let server = MemServer::new();
-    let first = runtime();
-    let backend = server.connect();
-    let link = backend.link();
-    let client = first.block_on(async {
-        let client = Client::new(backend);
-        let guard = mutex(&client).acquire().await.unwrap();
-        link.suspend();
-        drop(guard);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!((client.pending_cleanups(), server.names(mutex(&client).path()).len()), (1, 1));
-        client
-    });
-    drop(first);
-    link.heal();
-    runtime().block_on(async {
-        let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
-        assert_eq!(client.pending_cleanups(), 0);
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        let locks = [mutex(&others), others.mutex("/app/other").unwrap()];
+        for lock in &locks {
+            assert!(lock.try_acquire().await.unwrap().is_none(), "nothing could remove it yet");
+        }
+        for lock in &locks {
+            drop(lock.acquire_timeout(LONG).await.unwrap());
+        }
     });
 }
 
 /// The lock is released on another runtime than it was acquired on. A release that stays pending continues in the background of
-/// that runtime.
+/// the backend's runtime.
 #[test]
 fn release_pending_on_another_runtime() {
     let server = MemServer::new();
-    let backend = server.connect();
+    let home = threads(1);
+    let backend = home.block_on(async { server.connect() });
     let link = backend.link();
     let client = Client::builder(backend).with_operation_timeout(Duration::from_millis(100)).unwrap().build();
-    let first = runtime();
-    let guard = first.block_on(async { mutex(&client).acquire().await.unwrap() });
-    drop(first);
+    let guard = runtime().block_on(async { mutex(&client).acquire().await.unwrap() });
     runtime().block_on(async {
         link.cut();
         assert_eq!(guard.release().await.unwrap(), Release::Pending);
-        link.heal();
-        tokio::time::timeout(LONG, async {
+    });
+    link.heal();
+    runtime().block_on(async {
+        timeout(LONG, async {
             while client.pending_cleanups() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -128,7 +93,7 @@ fn release_pending_on_another_runtime() {
 #[test]
 fn acquisition_begun_during_the_shutdown() {
     let client = Client::new(MemServer::new().connect());
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = threads(2);
     let (started, start) = std::sync::mpsc::channel();
     let (ended, end) = std::sync::mpsc::channel();
     let lock = mutex(&client);
@@ -151,8 +116,9 @@ fn dropped_in_the_destructor_of_a_thread_local() {
     thread_local! {
         static LATE: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
     }
-    let server = MemServer::new();
-    let backend = server.connect();
+    // Not driven, so that what is passed to its background stays there.
+    let home = runtime();
+    let backend = home.block_on(async { MemServer::new().connect() });
     let link = backend.link();
     let client = Client::new(backend);
     let (held, pending) = (mutex(&client), client.mutex("/app/other").unwrap());
@@ -177,7 +143,7 @@ fn dropped_in_the_destructor_of_a_thread_local() {
 #[test]
 fn many_threads() {
     let server = MemServer::new();
-    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let runtime = threads(4);
     let inside = zlock_suite::Inside::default();
     runtime.block_on(async {
         let clients: Vec<_> = (0..4).map(|_| Client::new(server.connect())).collect();
@@ -205,17 +171,27 @@ fn many_threads() {
     assert_eq!(inside.visits(), 16 * 50);
 }
 
-/// The task that drives a local queue runs on the backend's runtime. The first acquisition starts it, and so does the next one,
-/// on another runtime.
+/// The task that drives a local queue runs on the backend's runtime, whatever runtimes its waiters are on.
 #[test]
 fn hand_off_on_one_runtime_after_another() {
-    let server = MemServer::new();
-    let client = Client::new(server.connect());
+    let home = threads(1);
+    let client = Client::new(home.block_on(async { MemServer::new().connect() }));
     let lock = mutex(&client).with_handoff(Handoff::within(Duration::from_millis(10)));
     for _ in 0..3 {
         runtime().block_on(async {
-            let guard = timeout(LONG, lock.acquire()).await.expect("somebody drives the queue").unwrap();
+            let guard = timeout(LONG, lock.acquire()).await.expect("something drives the queue").unwrap();
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         });
     }
+}
+
+/// A client that was created outside any runtime drives its local queues on the first one that it is used on.
+#[test]
+fn hand_off_of_a_client_made_without_a_runtime() {
+    let client = Client::new(MemServer::new().connect());
+    let lock = mutex(&client).with_handoff(Handoff::within(Duration::from_millis(10)));
+    runtime().block_on(async {
+        let guard = timeout(LONG, lock.acquire()).await.expect("something drives the queue").unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    });
 }

@@ -142,7 +142,7 @@ fn drops(url: &'static str) {
     case!("a view of the session", async {
         let client = zlock::connect(url).await.unwrap();
         let (mut events, mut listener) = (client.session_events(), client.session_events().listen());
-        begin(async move { for_ever(events.over(1)).await }).await;
+        begin(async move { for_ever(events.ended(1)).await }).await;
         begin(async move { while listener.next().await.is_some() {} }).await;
         begin(async move { for_ever(client.close()).await }).await;
     });

@@ -220,7 +220,7 @@ mod sasl {
             write_jaas(&jaas, "changed");
             server.restart().await;
             let refused = SessionState::Closed(CloseReason::AuthFailed);
-            assert_eq!(events.over(1).await.state, refused);
+            assert_eq!(events.ended(1).await.state, refused);
             let seen = witness.seen.lock().unwrap().clone();
             assert!(!seen.is_empty() && seen.iter().all(|state| *state == refused), "{seen:?}");
             let error = waiting.await.unwrap_err();
@@ -250,7 +250,7 @@ mod sasl {
             write_jaas(&jaas, "changed");
             std::fs::write(&file, "changed\n").unwrap();
             server.restart().await;
-            let over = events.over(1).await;
+            let over = events.ended(1).await;
             assert!(over.epoch > 1 || over.state == SessionState::Lost, "{over:?}");
             while events.current().epoch < 2 {
                 events.changed().await;

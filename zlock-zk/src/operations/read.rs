@@ -57,14 +57,14 @@ async fn read(
         synced.and(read)
     });
     match read.await {
-        Ok((data, stat)) => Ok(Some(told(data, &stat))),
+        Ok((data, stat)) => Ok(Some(node_data(data, &stat))),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
 /// Returns the contents of a response. The time is that of the leader's clock when the node got its current name.
-fn told(data: Vec<u8>, stat: &Stat) -> NodeData {
+fn node_data(data: Vec<u8>, stat: &Stat) -> NodeData {
     let owner = stat.ephemeral_owner.cast_unsigned();
     let token = FencingToken::new(stat.czxid.cast_unsigned());
     let told = NodeData::new(data, (owner != 0).then(|| SessionId::new(owner))).with_fencing_token(token);

@@ -175,12 +175,6 @@ impl<T> Sessions<T> {
         self.change(key, |now| self.published.set(now, SessionState::Lost));
     }
 
-    /// Marks the latest session as `Lost`, whichever that is.
-    pub(crate) fn lose_latest(&self) {
-        let Session { epoch, id, .. } = self.last_seen();
-        self.lose(SessionKey { epoch, id });
-    }
-
     /// Returns `true` if the session is live: its deadline has not passed and the store has not ended it.
     #[must_use]
     pub fn is_live(&self, key: SessionKey) -> bool {

@@ -106,7 +106,7 @@ async fn the_first_node_after_a_rest_sets_the_deadline() {
     let unproved = sessions.insert_own_if_active(key, &node_id());
     assert!(unproved.unwrap().is_none() && sessions.own().is_empty());
     let mut events = sessions.events();
-    let over = tokio::spawn(async move { events.over(1).await });
+    let over = tokio::spawn(async move { events.ended(1).await });
     let (active, notice) = tokio::join!(sessions.active(key), async {
         tokio::task::yield_now().await;
         sessions.insert_own(key, &node_id(), after(5)).unwrap()
@@ -258,7 +258,7 @@ async fn a_deadline_is_brought_forward_and_never_back() {
     let key = sessions.establish(ID, after(10)).unwrap();
     let mut events = sessions.events();
     let began = Instant::now();
-    let (over, ()) = tokio::join!(events.over(key.epoch), async {
+    let (over, ()) = tokio::join!(events.ended(key.epoch), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(sessions.limit(key, after(3)));
         assert!(sessions.limit(key, after(5)));
@@ -322,7 +322,7 @@ async fn a_session_that_is_refused_to_its_end_is_the_last() {
         sessions.set_refused(key, true);
         sessions.set_refused(key, refused);
         assert_eq!(sessions.session().state, SessionState::Connected);
-        assert_eq!(events.over(key.epoch).await.state, state);
+        assert_eq!(events.ended(key.epoch).await.state, state);
         assert_eq!(sessions.establish(ID, after(10)).is_none(), refused);
     }
 }

@@ -167,7 +167,7 @@ async fn a_backend_that_was_connected_never_gives_up() {
         let mut events = backend.session_events();
         proxy.set_upstream(etcd.addr());
         proxy.cut(Cut::Fin);
-        events.over(1).await;
+        events.ended(1).await;
         // Long enough to notice the other server.
         sleep(SHORT).await;
         assert_eq!(events.current().state, SessionState::Lost);

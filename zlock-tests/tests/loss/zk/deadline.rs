@@ -15,7 +15,7 @@ use zlock_zk::{ZkBackend, ZkOptions};
 async fn lost_and_vanished(l: &Linked, path: &zlock_core::LockPath) -> (Instant, Instant) {
     let mut events = l.backend.session_events();
     let lost = async {
-        let session = events.over(1).await;
+        let session = events.ended(1).await;
         assert_eq!((session.epoch, session.state), (1, SessionState::Lost));
         Instant::now()
     };
@@ -96,7 +96,7 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
             }
             ensemble.members()[follower].stop();
             let lost = async {
-                events.over(1).await;
+                events.ended(1).await;
                 Instant::now()
             };
             let vanished = async {

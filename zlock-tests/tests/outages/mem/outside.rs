@@ -109,7 +109,7 @@ fn what_panics_says_so() {
         ("LockTemplate::execute", panics(template.execute("template", |_| async {}))),
         ("Client::close", panics(make().close())),
         ("SessionEvents::changed", panics(client.session_events().changed())),
-        ("SessionEvents::over", panics(client.session_events().over(1))),
+        ("SessionEvents::ended", panics(client.session_events().ended(1))),
         ("SessionListener::next", {
             let mut listener = client.session_events().listen();
             // The first event is the current state of the session.

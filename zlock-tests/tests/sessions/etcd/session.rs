@@ -17,7 +17,7 @@ use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to, u
 async fn lost_and_vanished(l: &Linked, path: &LockPath) -> (Instant, Instant) {
     let mut events = l.backend.session_events();
     let lost = async {
-        let session = events.over(1).await;
+        let session = events.ended(1).await;
         assert_eq!((session.epoch, session.state), (1, SessionState::Lost));
         Instant::now()
     };
@@ -81,7 +81,7 @@ async fn unanswered_keep_alives_do_not_move_the_deadline() {
         create(&l.backend, &path, Label::Lock).await;
         let began = Instant::now();
         l.proxy.to_client(Flow::Swallow);
-        let session = l.backend.session_events().over(1).await;
+        let session = l.backend.session_events().ended(1).await;
         assert_eq!(session.state, SessionState::Lost);
         assert!(began.elapsed() < TTL);
         assert_eq!(names(&l.observer, &path).await.len(), 1, "the server has heard of us since");
@@ -149,7 +149,7 @@ async fn a_frozen_server() {
 
         server.pause();
         let began = Instant::now();
-        let session = backend.session_events().over(1).await;
+        let session = backend.session_events().ended(1).await;
         assert_eq!(session.state, SessionState::Lost);
         assert!(began.elapsed() <= TTL, "{:?}", began.elapsed());
         sleep(TTL / 4).await;
@@ -182,7 +182,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         });
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        l.backend.session_events().over(1).await;
+        l.backend.session_events().ended(1).await;
         // An operation in between waits for the next session.
         let later = async { create(&l.backend, &path, Label::Lock).await };
         let (later, ()) = tokio::join!(later, l.proxy.heal());
@@ -278,7 +278,7 @@ async fn a_node_deleted_by_hand_under_load_costs_no_session() {
         tokio::select! {
             biased;
             () = made.deletion.deleted() => {}
-            _ = events.over(1) => panic!("the session was lost"),
+            _ = events.ended(1) => panic!("the session was lost"),
         }
     })
     .await;
@@ -457,7 +457,7 @@ async fn the_old_lease_is_gone_before_the_new_session_begins() {
         create(&l.backend, &path, Label::Lock).await;
         // Keep-alives arrive until our session ends, so the server's lease outlives it by far.
         l.proxy.to_client(Flow::Swallow);
-        l.backend.session_events().over(1).await;
+        l.backend.session_events().ended(1).await;
         assert_eq!(names(&l.observer, &path).await.len(), 1);
         l.proxy.heal().await;
         connected(&l.backend, 2).await;

@@ -49,7 +49,7 @@ async fn close_wakes_whoever_waits_without_a_server() {
             l.proxy.cut(Cut::Fin);
             let mut events = l.backend.session_events();
             if lost {
-                events.over(1).await;
+                events.ended(1).await;
             } else {
                 until("suspended", async || events.current().state == SessionState::Suspended).await;
             }

@@ -194,7 +194,7 @@ async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create(
             let took = sent.elapsed();
             assert_eq!(made.epoch, 1);
             let lost = async {
-                events.over(1).await;
+                events.ended(1).await;
                 Instant::now()
             };
             let vanished = async {

@@ -152,7 +152,7 @@ async fn a_lost_session_is_closed_at_the_server() {
         let mut unpolled = Box::pin(l.backend.children(&path));
         assert!(timeout(Duration::from_millis(20), &mut unpolled).await.is_err());
         let began = Instant::now();
-        l.backend.session_events().over(1).await;
+        l.backend.session_events().ended(1).await;
         assert!(began.elapsed() < long * 5 / 8, "{:?}", began.elapsed());
         l.proxy.heal().await;
         until("the node is gone", async || names(&l.observer, &path).await.is_empty()).await;

@@ -2,14 +2,14 @@
 //!
 //! It may outlive the hold, and does not keep the client alive.
 
+use std::mem::discriminant;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zlock_core::{
-    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeId, NodeName, Result, SessionEvents,
-    Signal, Target,
+    Error, FencingToken, Label, LockPath, Node, NodeId, NodeName, Result, SessionEvents, Signal, Target,
 };
 
-use crate::place::granted::{Granted, lost_error, lost_kind, status};
+use crate::place::granted::{Granted, lost_error, lost_kind};
 use crate::queue::Status;
 use crate::report::HoldReport;
 
@@ -27,9 +27,7 @@ pub(crate) enum Entry {
 pub(crate) struct HoldRecord {
     path: LockPath,
     session: SessionEvents,
-    epoch: u64,
-    fencing_token: FencingToken,
-    deletion: DeletionNotice,
+    granted: Granted,
     state: Mutex<State>,
     /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
     pub(crate) changed: Signal,
@@ -69,12 +67,13 @@ impl HoldRecord {
         session: SessionEvents,
         path: LockPath,
         report: Option<HoldReport>,
-        Granted { node, epoch, fencing_token, deletion, .. }: Granted,
+        granted: Granted,
     ) -> Self {
-        let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
+        let (node, label) = (granted.node.clone(), granted.node.label);
+        let mut state = State { node, label, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
         let (state, changed) = (Mutex::new(state), Signal::default());
-        HoldRecord { path, session, epoch, fencing_token, deletion, state, changed, report }
+        HoldRecord { path, session, granted, state, changed, report }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -86,11 +85,11 @@ impl HoldRecord {
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
+        self.granted.epoch
     }
 
     pub(crate) fn fencing_token(&self) -> FencingToken {
-        self.fencing_token
+        self.granted.fencing_token
     }
 
     /// Returns the label that the hold counts as.
@@ -116,7 +115,7 @@ impl HoldRecord {
 
     /// Returns the status of the node, whether or not the hold has guards. Performs no I/O.
     pub(crate) fn status(&self) -> Status {
-        let status = match status(self.session.current(), self.epoch, &self.deletion) {
+        let status = match self.granted.status(self.session.current()) {
             Status::Live if self.state().removed => Status::NodeDeleted,
             status => status,
         };
@@ -142,15 +141,27 @@ impl HoldRecord {
         *self.state().of(entry) > 0 && self.status() == Status::Live
     }
 
+    /// Returns `true` if a lock with this label is held. Performs no I/O.
+    pub(crate) fn is_held_as(&self, label: Label) -> bool {
+        let held = self.label();
+        let same =
+            discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read);
+        same && self.is_held(Entry::of(label))
+    }
+
     /// Waits until no lock of this kind is held, and returns the reason.
     pub(crate) async fn lost(&self, entry: Entry) -> Error {
         let mut session = self.session.clone();
-        let mut gone = self.deletion.clone();
+        let mut gone = self.granted.deletion.clone();
+        let is_left = || {
+            let mut state = self.state();
+            state.removed || *state.of(entry) == 0
+        };
         tokio::select! {
             biased;
-            _ = session.over(self.epoch) => {}
+            _ = session.ended(self.granted.epoch) => {}
             () = gone.deleted() => {}
-            () = self.left(entry) => {}
+            () = self.changed.until(|| is_left().then_some(())) => {}
         }
         self.loss()
     }
@@ -158,15 +169,6 @@ impl HoldRecord {
     /// Returns the reason why the lock is not held.
     pub(crate) fn loss(&self) -> Error {
         lost_error(self.status(), "lock", &self.path)
-    }
-
-    /// Waits until there is no guard of this kind, or until the node is found to be deleted.
-    async fn left(&self, entry: Entry) {
-        let is_left = || {
-            let mut state = self.state();
-            state.removed || *state.of(entry) == 0
-        };
-        self.changed.until(|| is_left().then_some(())).await;
     }
 }
 

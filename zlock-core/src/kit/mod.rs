@@ -4,8 +4,8 @@
 //! share below that trait: consecutive sessions, and operations that retry within a limited time.
 //!
 //! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
-//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error. [`repeat`] is the loop
-//!   of its [attempts](Attempt).
+//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error. [`repeat!`] is the
+//!   loop of its attempts.
 //! - [`Attempts`] are the attempts at a new session: the pauses before them, and the time of each.
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
 //!   closed.
@@ -41,7 +41,9 @@ pub use options::srv::Srv;
 pub use options::tls::Tls;
 pub use options::{Options, check_duration};
 pub use receipts::{Receipt, Receipts, WriteAttempts};
-pub use repeat::{Attempt, repeat};
 pub use session_loop::{Begun, Over, SessionStore, first_session};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};
+
+#[doc(inline)]
+pub use crate::__repeat as repeat;

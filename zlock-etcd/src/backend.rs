@@ -13,14 +13,14 @@ use zlock_core::{
 };
 
 use crate::config::EtcdOptions;
-use crate::operations::create::Create;
+use crate::operations::create::create;
 use crate::operations::delete::{delete, hand_over};
-use crate::operations::head::WatchHead;
+use crate::operations::head::arm_head;
 use crate::operations::operation::Operation;
-use crate::operations::read::{Children, ChildrenUpTo, Data};
-use crate::operations::relabel::Relabel;
-use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, SetData};
+use crate::operations::read;
+use crate::operations::relabel::relabel;
+use crate::operations::watch;
+use crate::operations::write::{self, Now};
 use crate::session::Shared;
 use crate::session::keep::Leases;
 
@@ -95,30 +95,34 @@ impl CoordinationBackend for EtcdBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let mut operation = self.operation("create", parent);
-        let mut create = Create::new(&operation, label, node_id, data)?;
-        repeat(&mut operation, &mut create).await
+        create(self.operation("create", parent), label, node_id, data).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        repeat(&mut self.operation("children", parent), &mut Children).await
+        let mut operation = self.operation("children", parent);
+        repeat!(operation.budget, |lease| read::list(&operation, lease))
     }
 
     async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        repeat(&mut self.operation("children_up_to", parent), &mut ChildrenUpTo(node)).await
+        let mut operation = self.operation("children_up_to", parent);
+        repeat!(operation.budget, |lease| read::list_up_to(&operation, lease, node))
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        repeat(&mut self.operation("children_with_watch", parent), &mut WatchQueue).await
+        let mut operation = self.operation("children_with_watch", parent);
+        repeat!(operation.budget, |lease| watch::arm_queue(&operation, lease))
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        repeat(&mut self.operation("exists_with_watch", parent), &mut WatchNode(seen)).await
+        let mut operation = self.operation("exists_with_watch", parent);
+        repeat!(operation.budget, |lease| watch::arm_node(&operation, lease, seen))
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
         let relabelled = node.clone().relabelled(node.name.clone(), label);
-        repeat(&mut self.operation("relabel", parent), &mut Relabel(relabelled)).await
+        let mut operation = self.operation("relabel", parent);
+        repeat!(operation.budget, |lease| relabel(&mut operation, lease, &relabelled))?;
+        Ok(relabelled)
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -130,17 +134,20 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        repeat(&mut self.operation("data", parent), &mut Data(node)).await
+        let mut operation = self.operation("data", parent);
+        repeat!(operation.budget, |lease| read::content(&operation, lease, node))
     }
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        repeat(&mut self.operation("data_with_watch", parent), &mut WatchData(node)).await
+        let mut operation = self.operation("data_with_watch", parent);
+        repeat!(operation.budget, |lease| watch::arm_data(&operation, lease, node))
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
         operation.budget.check_size(data)?;
-        repeat(&mut operation, &mut SetData::new(node, data)).await
+        let mut now = Now::of(node);
+        repeat!(operation.budget, |lease| write::set(&mut operation, lease, node, &mut now, data))
     }
 
     async fn replace_data(
@@ -152,11 +159,12 @@ impl CoordinationBackend for EtcdBackend {
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
         operation.budget.check_size(data)?;
-        repeat(&mut operation, &mut Replace { node, writes, data }).await
+        repeat!(operation.budget, |lease| write::replace(&mut operation, lease, node, writes, data))
     }
 
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
-        repeat(&mut self.operation("head_with_watch", parent), &mut WatchHead).await
+        let mut operation = self.operation("head_with_watch", parent);
+        repeat!(operation.budget, |lease| arm_head(&operation, lease))
     }
 
     fn values(&self) -> Option<&dyn Values> {

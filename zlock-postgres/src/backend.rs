@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
@@ -13,13 +14,13 @@ use zlock_core::{
 };
 
 use crate::config::PostgresOptions;
-use crate::operations::create::Create;
+use crate::operations::create::create;
 use crate::operations::delete::{delete, hand_over};
 use crate::operations::operation::Operation;
-use crate::operations::read::{Children, ChildrenUpTo, Data};
-use crate::operations::relabel::Relabel;
-use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, SetData};
+use crate::operations::read;
+use crate::operations::relabel::relabel;
+use crate::operations::watch;
+use crate::operations::write;
 use crate::session::keep::Rows;
 use crate::session::shared::Shared;
 
@@ -99,31 +100,35 @@ impl CoordinationBackend for PostgresBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let mut operation = self.operation("create", parent);
-        let mut create = Create::new(&operation, label, node_id, data)?;
-        repeat(&mut operation, &mut create).await
+        create(self.operation("create", parent), label, node_id, data).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        repeat(&mut self.operation("children", parent), &mut Children).await
+        let mut operation = self.operation("children", parent);
+        repeat!(operation.budget, |session| read::list(&operation, session))
     }
 
     async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        repeat(&mut self.operation("children_up_to", parent), &mut ChildrenUpTo(node)).await
+        let mut operation = self.operation("children_up_to", parent);
+        repeat!(operation.budget, |session| read::list_up_to(&operation, session, node))
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        repeat(&mut self.operation("children_with_watch", parent), &mut WatchQueue).await
+        let mut operation = self.operation("children_with_watch", parent);
+        repeat!(operation.budget, |session| watch::arm_queue(&operation, session))
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        repeat(&mut self.operation("exists_with_watch", parent), &mut WatchNode(seen)).await
+        let mut operation = self.operation("exists_with_watch", parent);
+        repeat!(operation.budget, |session| watch::arm_node(&operation, session, seen))
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
         let relabelled = node.clone().relabelled(node.name.clone(), label);
-        let mut relabel = Relabel::new(&self.shared, relabelled);
-        repeat(&mut self.operation("relabel", parent), &mut relabel).await
+        let mut operation = self.operation("relabel", parent);
+        let number = self.shared.relabels.fetch_add(1, Ordering::Relaxed) + 1;
+        repeat!(operation.budget, |session| relabel(&mut operation, session, &relabelled, number))?;
+        Ok(relabelled)
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -135,17 +140,19 @@ impl CoordinationBackend for PostgresBackend {
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        repeat(&mut self.operation("data", parent), &mut Data(node)).await
+        let mut operation = self.operation("data", parent);
+        repeat!(operation.budget, |session| read::content(&operation, session, node))
     }
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        repeat(&mut self.operation("data_with_watch", parent), &mut WatchData(node)).await
+        let mut operation = self.operation("data_with_watch", parent);
+        repeat!(operation.budget, |session| watch::arm_data(&operation, session, node))
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
         operation.budget.check_size(data)?;
-        repeat(&mut operation, &mut SetData { node, data }).await
+        repeat!(operation.budget, |session| write::set(&mut operation, session, node, data))
     }
 
     async fn replace_data(
@@ -157,7 +164,7 @@ impl CoordinationBackend for PostgresBackend {
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
         operation.budget.check_size(data)?;
-        repeat(&mut operation, &mut Replace { node, writes, data }).await
+        repeat!(operation.budget, |session| write::replace(&mut operation, session, node, writes, data))
     }
 
     fn values(&self) -> Option<&dyn Values> {

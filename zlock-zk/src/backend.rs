@@ -13,17 +13,17 @@ use zlock_core::{
 };
 
 use crate::config::ZkOptions;
-use crate::operations::create::{Create, Needs, Wanted};
+use crate::operations::create::{Needs, Wanted, create};
 use crate::operations::delete::{delete, hand_over};
 use crate::operations::operation::Operation;
-use crate::operations::read::{Children, Data};
+use crate::operations::read::content;
 use crate::operations::relabel::Relabel;
-use crate::operations::watch::{WatchData, WatchHead, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, Write};
-use crate::session::Shared;
+use crate::operations::watch::{watch_data, watch_head, watch_node, watch_queue};
+use crate::operations::write;
 use crate::session::heartbeat::{interval, unwritten};
 use crate::session::keep::ZkSessions;
 use crate::session::touches::usual_life;
+use crate::session::{Freshness, Shared};
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
@@ -99,10 +99,8 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let mut operation = self.operation("create", parent);
         let wanted = Wanted { label, node_id, data, needs: Needs::Queue };
-        let mut create = Create::new(&operation, wanted)?;
-        repeat(&mut operation, &mut create).await
+        create(self.operation("create", parent), wanted).await
     }
 
     async fn create_unlisted(
@@ -112,22 +110,23 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let mut operation = self.operation("create", parent);
         let wanted = Wanted { label, node_id, data, needs: Needs::Number };
-        let mut create = Create::new(&operation, wanted)?;
-        repeat(&mut operation, &mut create).await
+        create(self.operation("create", parent), wanted).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        repeat(&mut self.operation("children", parent), &mut Children).await
+        let mut operation = self.operation("children", parent);
+        repeat!(operation.budget, |session| operation.list(session, Freshness::Told))
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        repeat(&mut self.operation("children_with_watch", parent), &mut WatchQueue).await
+        let mut operation = self.operation("children_with_watch", parent);
+        repeat!(operation.budget, |session| watch_queue(&mut operation, session))
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        repeat(&mut self.operation("exists_with_watch", parent), &mut WatchNode { seen }).await
+        let mut operation = self.operation("exists_with_watch", parent);
+        repeat!(operation.budget, |session| watch_node(&mut operation, session, seen))
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
@@ -135,7 +134,8 @@ impl CoordinationBackend for ZkBackend {
         let id = operation.own_id(&node.id);
         let _hidden = self.shared.sessions.own().hide(&id);
         self.shared.names.remove(&id);
-        repeat(&mut operation, &mut Relabel::new(node, label)).await
+        let mut relabel = Relabel::new(node, label);
+        repeat!(operation.budget, |session| relabel.attempt(&mut operation, session))
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -147,20 +147,20 @@ impl CoordinationBackend for ZkBackend {
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        let mut data = Data { node, name: node.name.clone() };
-        repeat(&mut self.operation("data", parent), &mut data).await
+        let (mut operation, mut name) = (self.operation("data", parent), node.name.clone());
+        repeat!(operation.budget, |session| content(&mut operation, session, node, &mut name))
     }
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        let mut data = WatchData { node, name: node.name.clone() };
-        repeat(&mut self.operation("data_with_watch", parent), &mut data).await
+        let (mut operation, mut name) = (self.operation("data_with_watch", parent), node.name.clone());
+        repeat!(operation.budget, |session| watch_data(&mut operation, session, node, &mut name))
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
         operation.budget.check_size(data)?;
-        let mut write = Write { node, name: node.name.clone(), data };
-        repeat(&mut operation, &mut write).await
+        let mut name = node.name.clone();
+        repeat!(operation.budget, |session| write::set(&mut operation, session, node, &mut name, data))
     }
 
     async fn replace_data(
@@ -172,11 +172,12 @@ impl CoordinationBackend for ZkBackend {
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
         operation.budget.check_size(data)?;
-        repeat(&mut operation, &mut Replace { node, writes, data }).await
+        repeat!(operation.budget, |session| write::replace(&mut operation, session, node, writes, data))
     }
 
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
-        repeat(&mut self.operation("head_with_watch", parent), &mut WatchHead::default()).await
+        let (mut operation, mut gone) = (self.operation("head_with_watch", parent), None);
+        repeat!(operation.budget, |session| watch_head(&mut operation, session, &mut gone))
     }
 
     fn values(&self) -> Option<&dyn Values> {

@@ -23,35 +23,29 @@ const MAX_DATA: usize = 1_000_000;
 ///
 /// An operation of a backend asks for a [session](Self::session), and sends its requests in that session with the
 /// [deadline](Self::deadline) as their limit. It passes each failure to [`retry`](Self::retry), which either returns for
-/// the next attempt or returns the error to end with. [`repeat`](super::repeat()) is that loop:
+/// the next attempt or returns the error to end with. [`repeat!`](super::repeat) is that loop:
 ///
 /// ```
-/// # use std::ops::ControlFlow;
 /// # use std::time::Duration;
-/// # use zlock_core::kit::{Attempt, Budget, Interrupted, Options, SessionKey, Sessions, repeat};
+/// # use zlock_core::kit::{Budget, Interrupted, Options, SessionKey, Sessions, repeat};
 /// # use zlock_core::{LockPath, Result, SessionId};
 /// # struct Connection;
 /// # impl Connection {
 /// #     async fn read(&self, _: &LockPath) -> Result<String, Interrupted> { Ok("data".into()) }
 /// # }
-/// struct Read<'a>(&'a Sessions<Connection>);
-///
-/// impl<'b> Attempt<Budget<'b, Connection>, Interrupted> for Read<'_> {
-///     type Output = String;
-///
-///     async fn attempt(
-///         &mut self,
-///         budget: &mut Budget<'b, Connection>,
-///         session: SessionKey,
-///     ) -> Result<ControlFlow<String>, Interrupted> {
-///         let connection = self.0.get(session).ok_or_else(|| self.0.interrupted())?;
-///         let read = connection.read(budget.path());
-///         self.0.run_until_ended(session, budget.deadline(), read).await?.map(ControlFlow::Break)
-///     }
+/// async fn read(sessions: &Sessions<Connection>, options: &Options, path: &LockPath) -> Result<String> {
+///     let mut budget = Budget::new(sessions, options, "read", path);
+///     repeat!(budget, |session| read_once(sessions, &budget, session))
 /// }
 ///
-/// async fn read(sessions: &Sessions<Connection>, options: &Options, path: &LockPath) -> Result<String> {
-///     repeat(&mut Budget::new(sessions, options, "read", path), &mut Read(sessions)).await
+/// async fn read_once(
+///     sessions: &Sessions<Connection>,
+///     budget: &Budget<'_, Connection>,
+///     session: SessionKey,
+/// ) -> Result<String, Interrupted> {
+///     let connection = sessions.get(session).ok_or_else(|| sessions.interrupted())?;
+///     let read = connection.read(budget.path());
+///     sessions.run_until_ended(session, budget.deadline(), read).await?
 /// }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<()> {

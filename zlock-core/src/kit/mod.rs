@@ -4,8 +4,8 @@
 //! share below that trait: consecutive sessions, and operations that retry within a limited time.
 //!
 //! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
-//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error. [`repeat`] is the loop
-//!   of its [attempts](Attempt).
+//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error. [`repeat!`] is the
+//!   loop of its attempts.
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Task::connect`] spawns it with the session loop, to
 //!   which a store supplies a [`SessionStore`]. [`Closing`] notifies a task with another loop when the backend is closed.
 //! - [`Beats`] decides when heartbeats are due and what follows from them; [`keep_alive`] sends them.
@@ -42,7 +42,9 @@ pub use options::srv::Srv;
 pub use options::tls::Tls;
 pub use options::{Options, check_duration};
 pub use receipts::{Receipt, Receipts, WriteAttempts};
-pub use repeat::{Attempt, repeat};
 pub use session_loop::{Begun, Over, SessionStore, first_session};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};
+
+#[doc(inline)]
+pub use crate::__repeat as repeat;

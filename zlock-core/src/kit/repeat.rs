@@ -1,76 +1,41 @@
 //! The loop of attempts at one operation.
 
-use std::future::{Future, ready};
-use std::ops::ControlFlow;
-
-use super::budget::Budget;
-use super::failure::Failure;
-use super::sessions::SessionKey;
-use crate::error::Result;
-
-/// An operation, as the attempts at it. `O` is what all operations of a backend have, such as their [`Budget`], and `F` the
-/// reason why an attempt fails. The implementing type is what one operation knows between its attempts.
-pub trait Attempt<O, F> {
-    /// The result of the operation.
-    type Output;
-
-    /// Makes an attempt in this session. Returns `Break` with the result of the operation, or `Continue` if the next attempt
-    /// may follow at once and does not count as a retry.
-    fn attempt(
-        &mut self,
-        operation: &mut O,
-        session: SessionKey,
-    ) -> impl Future<Output = Result<ControlFlow<Self::Output>, F>> + Send;
-
-    /// Removes what the attempts have left, once the operation has failed. Does nothing by default. Not called if the operation's
-    /// future is dropped: what must be removed even then is left to the caller.
-    fn clean_up(&mut self, operation: &mut O) -> impl Future<Output = ()> + Send {
-        let _ = operation;
-        ready(())
-    }
-}
-
-/// Makes attempts at an operation, each in the session that is connected then, until one has the result or the operation's
-/// [`Budget`] is used up. [Cleans up](Attempt::clean_up) before it fails.
+/// Makes attempts at an operation, each in the session that is connected then, until one succeeds or the operation's
+/// [`Budget`](crate::kit::Budget) is used up. Evaluates to the result of the operation.
+///
+/// `repeat!(budget, |session| attempt)` belongs in an `async fn`. It waits for the session of `budget`, binds its
+/// [key](crate::kit::SessionKey) to `session`, and awaits `attempt`, a future of a `Result` whose error is a
+/// [`Failure`](crate::kit::Failure). The expression is evaluated again for each attempt. So what the operation knows between
+/// its attempts is in variables around it. An attempt may use the budget.
 ///
 /// # Errors
-/// Those of [`Budget::session`] and [`Budget::retry`].
+/// Those of [`Budget::session`](crate::kit::Budget::session) and [`Budget::retry`](crate::kit::Budget::retry).
 ///
 /// # Cancel safety
 /// As safe as the attempts.
 ///
 /// # Panics
 /// Panics outside a tokio runtime with time enabled, if it has to wait.
-pub async fn repeat<'a, O, T, F, A>(operation: &mut O, attempt: &mut A) -> Result<A::Output>
-where
-    O: AsMut<Budget<'a, T>>,
-    T: 'a,
-    F: Failure,
-    A: Attempt<O, F>,
-{
-    let error = loop {
-        let session = match operation.as_mut().session().await {
-            Ok(session) => session,
-            Err(error) => break error,
-        };
-        match attempt.attempt(operation, session).await {
-            Ok(ControlFlow::Break(result)) => return Ok(result),
-            Ok(ControlFlow::Continue(())) => {}
-            Err(failure) => {
-                if let Err(error) = operation.as_mut().retry(failure).await {
-                    break error;
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __repeat {
+    ($budget:expr, |$session:ident| $attempt:expr) => {
+        loop {
+            let $session = match $budget.session().await {
+                Ok(session) => session,
+                Err(error) => break Err(error),
+            };
+            let attempted = $attempt.await;
+            match attempted {
+                Ok(result) => break Ok(result),
+                Err(failure) => {
+                    if let Err(error) = $budget.retry(failure).await {
+                        break Err(error);
+                    }
                 }
             }
         }
     };
-    attempt.clean_up(operation).await;
-    Err(error)
-}
-
-impl<T> AsMut<Self> for Budget<'_, T> {
-    fn as_mut(&mut self) -> &mut Self {
-        self
-    }
 }
 
 #[cfg(test)]
@@ -79,38 +44,19 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::*;
     use crate::error::ErrorKind;
-    use crate::kit::{Interrupted, Options, Sessions};
+    use crate::kit::{Budget, Interrupted, Options, SessionKey, Sessions, repeat};
     use crate::nodes::path::LockPath;
     use crate::session::SessionId;
 
-    /// Ends with the sessions of its attempts.
-    #[derive(Default)]
-    struct Outcomes {
-        sessions: Vec<u64>,
-        cleaned_up: bool,
-        outcomes: Vec<Result<ControlFlow<()>, Interrupted>>,
-    }
-
-    impl<'a> Attempt<Budget<'a, ()>, Interrupted> for Outcomes {
-        type Output = Vec<u64>;
-
-        async fn attempt(
-            &mut self,
-            _: &mut Budget<'a, ()>,
-            session: SessionKey,
-        ) -> Result<ControlFlow<Vec<u64>>, Interrupted> {
-            self.sessions.push(session.id.get());
-            match self.outcomes.remove(0)? {
-                ControlFlow::Continue(()) => Ok(ControlFlow::Continue(())),
-                ControlFlow::Break(()) => Ok(ControlFlow::Break(std::mem::take(&mut self.sessions))),
-            }
-        }
-
-        async fn clean_up(&mut self, _: &mut Budget<'a, ()>) {
-            self.cleaned_up = true;
-        }
+    /// Ends with the sessions of its attempts, once each of these has failed.
+    async fn attempt(
+        sessions: &mut Vec<u64>,
+        session: SessionKey,
+        failures: &[Interrupted],
+    ) -> Result<Vec<u64>, Interrupted> {
+        sessions.push(session.id.get());
+        failures.get(sessions.len() - 1).map_or(Ok(sessions.clone()), |failure| Err(*failure))
     }
 
     fn begin(sessions: &Sessions<()>, id: u64) -> SessionKey {
@@ -119,18 +65,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn attempts_follow_at_once_or_after_a_pause_until_one_has_the_result() {
+    async fn attempts_follow_after_a_pause_until_one_succeeds() {
         let (sessions, path) = (Sessions::new("refused"), LockPath::new("/app").unwrap());
         begin(&sessions, 7);
-        let options = Options::new(["one"]);
+        let (options, mut made) = (Options::new(["one"]), Vec::new());
         let mut budget = Budget::new(&sessions, &options, "read", &path);
-        let outcomes =
-            vec![Ok(ControlFlow::Continue(())), Err(Interrupted::Disconnected), Ok(ControlFlow::Break(()))];
         let began = Instant::now();
-        let mut attempts = Outcomes { outcomes, ..Outcomes::default() };
-        assert_eq!(repeat(&mut budget, &mut attempts).await.unwrap(), [7, 7, 7]);
-        assert!(!attempts.cleaned_up);
-        assert!(began.elapsed() > Duration::ZERO, "the second one has failed");
+        let result = repeat!(budget, |session| attempt(&mut made, session, &[Interrupted::Disconnected]));
+        assert_eq!(result.unwrap(), [7, 7]);
+        assert!(began.elapsed() > Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
@@ -138,28 +81,25 @@ mod tests {
         let (sessions, path) = (Sessions::new("refused"), LockPath::new("/app").unwrap());
         let first = begin(&sessions, 7);
         sessions.end(first);
-        let options = Options::new(["one"]);
-        let mut attempts = Outcomes::default();
+        let (options, mut made) = (Options::new(["one"]), Vec::new());
         // Neither does it wait for the next session.
         let mut budget = Budget::new(&sessions, &options, "delete", &path).of_node(Some(first.id));
-        let error = repeat(&mut budget, &mut attempts).await.unwrap_err();
+        let error = repeat!(budget, |session| attempt(&mut made, session, &[])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SessionLost);
-        assert!(attempts.sessions.is_empty());
+        assert!(made.is_empty());
         let second = begin(&sessions, 8);
-        attempts.outcomes.push(Ok(ControlFlow::Break(())));
         let mut budget = Budget::new(&sessions, &options, "delete", &path).of_node(Some(second.id));
-        assert_eq!(repeat(&mut budget, &mut attempts).await.unwrap(), [8]);
+        assert_eq!(repeat!(budget, |session| attempt(&mut made, session, &[])).unwrap(), [8]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_operation_that_fails_cleans_up() {
+    async fn a_failure_that_is_not_retried_is_the_result() {
         let (sessions, path) = (Sessions::new("refused"), LockPath::new("/app").unwrap());
         begin(&sessions, 7);
-        let options = Options::new(["one"]);
-        let outcomes = vec![Ok(ControlFlow::Continue(())), Err(Interrupted::Closed)];
-        let mut attempts = Outcomes { outcomes, ..Outcomes::default() };
-        let error = repeat(&mut Budget::new(&sessions, &options, "read", &path), &mut attempts).await;
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Closed);
-        assert!(attempts.cleaned_up);
+        let (options, mut made) = (Options::new(["one"]), Vec::new());
+        let mut budget = Budget::new(&sessions, &options, "read", &path);
+        let result = repeat!(budget, |session| attempt(&mut made, session, &[Interrupted::Closed]));
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(made, [7]);
     }
 }

@@ -16,8 +16,8 @@ use zlock_core::kit::repeat;
 use zlock_core::{Groups, Joined, ListedMember, LockPath, NodeId, Result, Watch};
 
 use self::join::Join;
-use self::leave::Leave;
-use self::read::WatchMembers;
+use self::leave::leave;
+use self::read::arm_members;
 use crate::backend::EtcdBackend;
 use crate::keys::key::Keys;
 
@@ -27,18 +27,20 @@ impl Groups for EtcdBackend {
         let mut operation = self.operation("join", member);
         operation.budget.check_size(data)?;
         let id = id(&operation.keys);
-        repeat(&mut operation, &mut Join { id, data, replaces, replaced: None }).await
+        let mut join = Join { id, data, replaces, replaced: None };
+        repeat!(operation.budget, |lease| join.attempt(&mut operation, lease))
     }
 
     async fn leave(&self, member: &LockPath) -> Result<()> {
         let mut operation = self.operation("leave", member);
         let id = id(&operation.keys);
         operation.shared.sessions.own().remove(&id);
-        repeat(&mut operation, &mut Leave { id }).await
+        repeat!(operation.budget, |lease| leave(&mut operation, lease, &id))
     }
 
     async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
-        repeat(&mut self.operation("members_with_watch", group), &mut WatchMembers).await
+        let mut operation = self.operation("members_with_watch", group);
+        repeat!(operation.budget, |lease| arm_members(&operation, lease))
     }
 }
 

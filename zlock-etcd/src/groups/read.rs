@@ -1,50 +1,41 @@
 //! The members of a group.
 
-use std::ops::ControlFlow::Break;
-
 use etcd_client::KeyValue;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{ListedMember, MemberContents, Watch, WatchEvent};
 
 use crate::error::Failure;
 use crate::keys::key::{Keys, owner};
 use crate::keys::revision;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::watch::arm_and_read;
 
 /// Lists a group with the contents of its members, and arms a watch on all of it.
-pub(super) struct WatchMembers;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchMembers {
-    type Output = (Vec<ListedMember>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<(Vec<ListedMember>, Watch)> {
-        let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
-        let (seen, keys) = (revision::of(read.header()), operation.keys.clone());
-        let members = read.kvs().iter().filter_map(|kv| member(&keys, kv)).collect();
-        let mut events = operation.shared.sessions.events();
-        let watch = Watch::new(async move {
-            let changed = async {
-                while let Some(change) = armed.next_after(seen).await {
-                    // Changes further down do not count.
-                    if keys.name(&change.key).is_some() {
-                        return;
-                    }
+pub(super) async fn arm_members(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+) -> Result<(Vec<ListedMember>, Watch), Failure> {
+    let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
+    let (seen, keys) = (revision::of(read.header()), operation.keys.clone());
+    let members = read.kvs().iter().filter_map(|kv| member(&keys, kv)).collect();
+    let mut events = operation.shared.sessions.events();
+    let watch = Watch::new(async move {
+        let changed = async {
+            while let Some(change) = armed.next_after(seen).await {
+                // Changes further down do not count.
+                if keys.name(&change.key).is_some() {
+                    return;
                 }
-            };
-            tokio::select! {
-                biased;
-                () = changed => {}
-                _ = events.ended(lease.epoch) => {}
             }
-            WatchEvent::Changed
-        });
-        Ok(Break((members, watch)))
-    }
+        };
+        tokio::select! {
+            biased;
+            () = changed => {}
+            _ = events.ended(lease.epoch) => {}
+        }
+        WatchEvent::Changed
+    });
+    Ok((members, watch))
 }
 
 /// Parses a key as a member.

@@ -1,11 +1,10 @@
 //! Creating a node in a queue, even if the response is lost.
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::{SessionKey, repeat};
 use zlock_core::{Created, DeletionNotice, Label, NodeId, Result};
 
 use crate::connection::connect::By;
@@ -13,15 +12,36 @@ use crate::error::Failure;
 use crate::keys::key::PlaceName;
 use crate::keys::revision;
 use crate::keys::value;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::requests::txn::{Answer, Write, get, get_last_two, was_created_at};
 use crate::session::contents::Contents;
 use crate::session::lease::prove;
 use crate::session::renewal::Renewal;
 use crate::session::{Live, Shared, lease_id};
 
-/// The creation of a node, or finding it if an earlier attempt created it.
-pub(crate) struct Create<'a> {
+/// Creates a node, or finds it if an earlier attempt created it.
+pub(crate) async fn create(
+    mut operation: Operation<'_>,
+    label: Label,
+    node_id: &NodeId,
+    data: &[u8],
+) -> Result<Created> {
+    operation.budget.check_node(node_id, data)?;
+    let value = value::of(Some(node_id), label, data);
+    let mut create = Create { node_id, label, value, lost_in: None, taken: None };
+    let created = repeat!(operation.budget, |lease| create.attempt(&mut operation, lease));
+    // The name of a node that was not created and never will be is free again.
+    if created.is_err()
+        && !operation.budget.ambiguous
+        && let Some((_, live)) = create.taken
+    {
+        live.names().free(node_id, None);
+    }
+    created
+}
+
+/// The state between the attempts at a create.
+struct Create<'a> {
     node_id: &'a NodeId,
     label: Label,
     value: Vec<u8>,
@@ -33,51 +53,33 @@ pub(crate) struct Create<'a> {
 /// The session in which a name was taken for the node.
 type Taken = Option<(SessionKey, Arc<Live>)>;
 
-impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
-    type Output = Created;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Created> {
+impl Create<'_> {
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        lease: SessionKey,
+    ) -> Result<Created, Failure> {
         if self.lost_in != Some(lease) {
             // A node that was created in an earlier session of ours is gone, because its lease was revoked before this
             // session began.
             (self.lost_in, operation.budget.ambiguous) = (None, false);
         }
         let live = live(operation.shared, lease, self.node_id, &mut self.taken)?;
-        let attempted = if self.lost_in.is_some() {
-            self.recover(operation, lease, &live).await
-        } else {
-            self.append(operation, lease, &live).await
-        };
-        match attempted {
-            Ok(Some(created)) => return Ok(Break(created)),
-            // Nothing was created, and nothing will be. The known fence is current.
-            Ok(None) => operation.budget.ambiguous = false,
-            Err(_) => {}
+        loop {
+            let attempted = if self.lost_in.is_some() {
+                self.recover(operation, lease, &live).await
+            } else {
+                self.append(operation, lease, &live).await
+            };
+            if let Ok(None) = attempted {
+                // Nothing was created, and nothing will be. The known fence is current.
+                operation.budget.ambiguous = false;
+            }
+            self.lost_in = operation.budget.ambiguous.then_some(lease);
+            if let Some(created) = attempted? {
+                return Ok(created);
+            }
         }
-        self.lost_in = operation.budget.ambiguous.then_some(lease);
-        attempted.map(|_| Continue(()))
-    }
-
-    /// Frees the name of a node that was not created and never will be.
-    async fn clean_up(&mut self, operation: &mut Operation<'o>) {
-        if let Some((_, live)) = &self.taken
-            && !operation.budget.ambiguous
-        {
-            live.names().free(self.node_id, None);
-        }
-    }
-}
-
-impl<'a> Create<'a> {
-    pub(crate) fn new(
-        operation: &Operation<'_>,
-        label: Label,
-        node_id: &'a NodeId,
-        data: &[u8],
-    ) -> Result<Self> {
-        operation.budget.check_node(node_id, data)?;
-        let value = value::of(Some(node_id), label, data);
-        Ok(Create { node_id, label, value, lost_in: None, taken: None })
     }
 
     /// One transaction: puts the key if it does not exist, and reads the queue. `None` if the fence was raised in between, or if

@@ -1,16 +1,15 @@
 //! Removing a node.
 
 use std::mem::take;
-use std::ops::ControlFlow::Break;
 
 use etcd_client::{Txn, TxnOp};
-use zlock_core::kit::{Attempt, Failure as _, SessionKey, repeat};
+use zlock_core::kit::{Failure as _, SessionKey, repeat};
 use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
 use crate::keys::key::PlaceName;
 use crate::keys::revision;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::requests::fence::Fence;
 use crate::requests::txn::{Write, is_still, was_created_at};
 use crate::session::Live;
@@ -20,7 +19,7 @@ pub(crate) async fn delete(operation: Operation<'_>, target: &Target) -> Result<
     // A key that another client has put in the place of a node that it deleted is not ours.
     let is_ours = operation.shared.sessions.own().contains(target.id());
     forget(&operation, target.id());
-    complete(operation, Delete { target, may_be_plain: is_ours }).await
+    complete(operation, target, is_ours).await
 }
 
 /// Removes the node of an own lock, and returns whether all of `next` existed then.
@@ -34,8 +33,7 @@ pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &
             Err(failure) => operation.budget.retry(failure).await?,
         }
     }
-    let target = Target::Node(node.clone());
-    complete(operation, Delete { target: &target, may_be_plain: false }).await.map(HandOver::Unconfirmed)
+    complete(operation, &Target::Node(node.clone()), false).await.map(HandOver::Unconfirmed)
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
@@ -66,26 +64,12 @@ async fn all_or_nothing(
     Ok(answer.succeeded())
 }
 
-/// Removes a node.
-struct Delete<'a> {
-    target: &'a Target,
-    /// For the first attempt: see `names.rs`.
-    may_be_plain: bool,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
-    type Output = bool;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<bool> {
-        once(operation, lease, self.target, take(&mut self.may_be_plain)).await.map(Break)
-    }
-}
-
-async fn complete(mut operation: Operation<'_>, mut delete: Delete<'_>) -> Result<Deletion> {
-    if let Target::Node(node) = delete.target {
+/// Removes a node. The first request may be plain: see `names.rs`.
+async fn complete(mut operation: Operation<'_>, target: &Target, mut may_be_plain: bool) -> Result<Deletion> {
+    if let Target::Node(node) = target {
         operation.budget = operation.budget.of_node(node.session);
     }
-    match repeat(&mut operation, &mut delete).await {
+    match repeat!(operation.budget, |lease| once(&mut operation, lease, target, take(&mut may_be_plain))) {
         Ok(removed) => Ok(deletion(&operation, removed)),
         // The node was removed with its session.
         Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),

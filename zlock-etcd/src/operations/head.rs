@@ -1,9 +1,7 @@
 //! The head of a queue, and a watch on it.
 
-use std::ops::ControlFlow::{Break, Continue};
-
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{FencingToken, Head, Node, Watch, WatchEvent};
 
 use crate::connection::connect::By;
@@ -12,25 +10,25 @@ use crate::keys::key::Range;
 use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::detached::{self, Detached};
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::watch::{arm, arm_queue, until};
 
 /// Reads the head of a queue with its data, and arms a watch on its key alone: a node that is created behind it costs nothing.
-pub(crate) struct WatchHead;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchHead {
-    type Output = (Option<Head>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<(Option<Head>, Watch)> {
-        let Some((node, kv, revision)) = first(operation, lease).await? else {
+pub(crate) async fn arm_head(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+) -> Result<(Option<Head>, Watch), Failure> {
+    loop {
+        if let Some((node, kv, revision)) = first(operation, lease).await? {
+            if let Some((head, watch)) = arm_node(operation, lease, node, kv, revision).await? {
+                return Ok((Some(head), watch));
+            }
+        } else {
             let (queue, watch) = arm_queue(operation, lease).await?;
-            return Ok(if queue.is_empty() { Break((None, watch)) } else { Continue(()) });
-        };
-        arm_head(operation, lease, node, kv, revision).await
+            if queue.is_empty() {
+                return Ok((None, watch));
+            }
+        }
     }
 }
 
@@ -52,18 +50,19 @@ async fn first(
     Ok(read.take_kvs().into_iter().find_map(node))
 }
 
-async fn arm_head(
+/// Arms the watch. `None` if the node is gone by now.
+async fn arm_node(
     operation: &Operation<'_>,
     lease: SessionKey,
     node: Node,
     mut kv: KeyValue,
     mut seen: i64,
-) -> Attempted<(Option<Head>, Watch)> {
+) -> Result<Option<(Head, Watch)>, Failure> {
     let shared = operation.shared;
     let Detached::Owned { look_again } =
         detached::clear(operation, lease, std::slice::from_ref(&node)).await?
     else {
-        return Ok(Continue(()));
+        return Ok(None);
     };
     let range = Range { start: operation.keys.of(&node.name), end: None };
     let (mut armed, since) = arm(operation, lease, range.clone()).await?;
@@ -73,7 +72,7 @@ async fn arm_head(
         seen = revision::of(read.header());
         match read.take_kvs().into_iter().find(|now| now.create_revision() == kv.create_revision()) {
             Some(now) => kv = now,
-            None => return Ok(Continue(())),
+            None => return Ok(None),
         }
     }
     let mut events = shared.sessions.events();
@@ -87,5 +86,5 @@ async fn arm_head(
     });
     let data = value::read(kv.value()).data.to_owned();
     let token = FencingToken::new(kv.create_revision().cast_unsigned());
-    Ok(Break((Some(Head::new(node, data, token)), until(look_again, watch))))
+    Ok(Some((Head::new(node, data, token), until(look_again, watch))))
 }

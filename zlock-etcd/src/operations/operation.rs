@@ -1,7 +1,6 @@
 //! One operation of a backend: its budget, and the requests that several operations send.
 
 use std::future::Future;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use etcd_client::{Client, GetOptions, GetResponse, KeyValue};
@@ -15,21 +14,12 @@ use crate::keys::revision::Reply;
 use crate::requests::txn::{Answer, Request, Write};
 use crate::session::{Live, Shared};
 
-/// The outcome of one attempt at an operation.
-pub(crate) type Attempted<R> = Result<ControlFlow<R>, Failure>;
-
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) keys: Keys,
     pub(crate) budget: Budget<'a, Live>,
-}
-
-impl<'a> AsMut<Budget<'a, Live>> for Operation<'a> {
-    fn as_mut(&mut self) -> &mut Budget<'a, Live> {
-        &mut self.budget
-    }
 }
 
 impl<'a> Operation<'a> {

@@ -1,9 +1,7 @@
 //! Reading without a watch.
 
-use std::ops::ControlFlow::Break;
-
 use etcd_client::{GetResponse, KeyValue};
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{FencingToken, Node, NodeData, Queue};
 
 use crate::connection::connect::By;
@@ -12,23 +10,12 @@ use crate::keys::key::{self, Range};
 use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::detached::{self, Detached};
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::requests::txn::last_two;
 use crate::session::lease;
 
-/// Lists a queue.
-pub(crate) struct Children;
-
-impl<'o> Attempt<Operation<'o>, Failure> for Children {
-    type Output = Queue;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Queue> {
-        list(operation, lease).await.map(Break)
-    }
-}
-
-/// Reads the queue. Also finds out, at no cost, whether a node of ours is missing.
-async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Failure> {
+/// Lists a queue. Also finds out, at no cost, whether a node of ours is missing.
+pub(crate) async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Failure> {
     let Operation { shared, keys, .. } = operation;
     loop {
         let mark = shared.sessions.own().mark();
@@ -55,17 +42,11 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
 /// - The answer may still contain `node` itself although it is gone. If its session is over, the session's deadline here has
 ///   passed, and a grant checks that. If an operator deleted it, no way of reading helps, because that may also happen right
 ///   after the answer.
-pub(crate) struct ChildrenUpTo<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for ChildrenUpTo<'_> {
-    type Output = Queue;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Queue> {
-        list_up_to(operation, lease, self.0).await.map(Break)
-    }
-}
-
-async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Result<Queue, Failure> {
+pub(crate) async fn list_up_to(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    node: &Node,
+) -> Result<Queue, Failure> {
     let Operation { shared, keys, .. } = operation;
     loop {
         let listed = read_up_to(operation, lease, node).await?;
@@ -100,21 +81,7 @@ async fn read_up_to(
 }
 
 /// Reads the data of a node.
-pub(crate) struct Data<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for Data<'_> {
-    type Output = Option<NodeData>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<Option<NodeData>> {
-        content(operation, lease, self.0).await.map(Break)
-    }
-}
-
-async fn content(
+pub(crate) async fn content(
     operation: &Operation<'_>,
     lease: SessionKey,
     node: &Node,

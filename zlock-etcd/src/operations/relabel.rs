@@ -1,48 +1,33 @@
 //! Relabelling an own node: a new value under the same key.
 
-use std::ops::ControlFlow::{Break, Continue};
-
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::Node;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 
 use crate::error::Failure;
 use crate::keys::revision;
 use crate::keys::value;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::requests::txn::{Write, is_still};
 use crate::session::contents::Contents;
 use crate::session::lease;
 
 /// Rewrites a node's value with another label and the existing data. The key keeps its create revision, and therefore its
-/// place. Contains the node as it will be.
-pub(crate) struct Relabel(pub(crate) Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for Relabel {
-    type Output = Node;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Node> {
-        let Relabel(node) = self;
-        if node.session.is_some_and(|id| id != lease.id) {
-            return Err(Failure::OtherSession);
-        }
-        match once(operation, lease, node).await? {
-            Outcome::Done => Ok(Break(node.clone())),
-            Outcome::Gone => Err(operation.node_deleted()),
-            Outcome::Unknown => Ok(Continue(())),
-        }
+/// place. `node` is the node as it will be.
+pub(crate) async fn relabel(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    node: &Node,
+) -> Result<(), Failure> {
+    if node.session.is_some_and(|id| id != lease.id) {
+        return Err(Failure::OtherSession);
     }
+    while !once(operation, lease, node).await? {}
+    Ok(())
 }
 
-enum Outcome {
-    Done,
-    Gone,
-    /// The contents of the node were unknown, but are known now.
-    Unknown,
-}
-
-/// One transaction: writes if the node has the known contents, otherwise reads them.
-async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
+/// One transaction: writes if the node has the known contents, otherwise reads them. Returns `true` if the node has its label.
+async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<bool, Failure> {
     let key = operation.keys.of(&node.name);
     let contents = &operation.shared.contents;
     // No key was written at revision 0.
@@ -63,15 +48,15 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
             &node.id,
             Contents { label: node.label, data: known.data, revision: revision::of(answer.header()) },
         );
-        return Ok(Outcome::Done);
+        return Ok(true);
     }
     let gets = answer.gets();
     let now = gets.first().and_then(|get| get.kvs().first());
     let Some(now) = now.filter(|kv| kv.create_revision() == node.sequence.get()).map(Contents::of) else {
         lease::missed(operation.shared, lease, node).await?;
-        return Ok(Outcome::Gone);
+        return Err(operation.node_deleted());
     };
-    let outcome = if now.label == node.label { Outcome::Done } else { Outcome::Unknown };
+    let is_done = now.label == node.label;
     contents.insert(&node.id, now);
-    Ok(outcome)
+    Ok(is_done)
 }

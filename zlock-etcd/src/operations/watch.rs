@@ -20,12 +20,11 @@
 //! | short | yes | behind others | watch, watch; read if it is still there after 100 ms |
 //! | short | yes | the first in line | watch, read; watch if anything was written since |
 
-use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
 use etcd_client::{Client, GetResponse};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Label, Node, Queue, Watch, WatchEvent};
 
 use crate::connection::connect::By;
@@ -34,7 +33,7 @@ use crate::keys::key::{Keys, Range};
 use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::detached::{self, Detached};
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::session::Shared;
 use crate::session::lease;
 use crate::watches::listings::Listed;
@@ -42,17 +41,11 @@ use crate::watches::pace::LOOP;
 use crate::watches::stream::{Armed, Change, Put};
 
 /// Arms a watch on a node if it is still as it was seen.
-pub(crate) struct WatchNode<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
-    type Output = Existence;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Existence> {
-        arm_node(operation, lease, self.0).await.map(Break)
-    }
-}
-
-async fn arm_node(operation: &Operation<'_>, lease: SessionKey, seen: &Node) -> Result<Existence, Failure> {
+pub(crate) async fn arm_node(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    seen: &Node,
+) -> Result<Existence, Failure> {
     let shared = operation.shared;
     let Detached::Owned { look_again } =
         detached::clear(operation, lease, std::slice::from_ref(seen)).await?
@@ -116,20 +109,6 @@ fn plan(listed: Option<Listed>, since: i64, fast: bool) -> Plan {
 }
 
 /// Lists a queue, and arms a watch on its changes.
-pub(crate) struct WatchQueue;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
-    type Output = (Queue, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<(Queue, Watch)> {
-        arm_queue(operation, lease).await.map(Break)
-    }
-}
-
 pub(crate) async fn arm_queue(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -166,21 +145,7 @@ pub(crate) async fn arm_queue(
 }
 
 /// Reads the data of a node, and arms a watch on its changes.
-pub(crate) struct WatchData<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
-    type Output = Option<(Vec<u8>, Watch)>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
-        arm_data(operation, lease, self.0).await.map(Break)
-    }
-}
-
-async fn arm_data(
+pub(crate) async fn arm_data(
     operation: &Operation<'_>,
     lease: SessionKey,
     node: &Node,

@@ -16,18 +16,19 @@ use async_trait::async_trait;
 use zlock_core::kit::repeat;
 use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
-use self::read::{Read, WatchValue};
 use self::write::WriteValue;
 use crate::backend::EtcdBackend;
 
 #[async_trait]
 impl Values for EtcdBackend {
     async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
-        repeat(&mut self.operation("value", path), &mut Read).await
+        let mut operation = self.operation("value", path);
+        repeat!(operation.budget, |lease| read::read(&operation, lease))
     }
 
     async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
-        repeat(&mut self.operation("value_with_watch", path), &mut WatchValue).await
+        let mut operation = self.operation("value_with_watch", path);
+        repeat!(operation.budget, |lease| read::arm(&operation, lease))
     }
 
     async fn write_value(
@@ -42,6 +43,6 @@ impl Values for EtcdBackend {
         let deletes = guard.and_then(|guard| guard.deletes.as_ref());
         let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
         let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
-        repeat(&mut operation, &mut write).await
+        repeat!(operation.budget, |lease| write.attempt(&mut operation, lease))
     }
 }

@@ -1,57 +1,38 @@
 //! Reading a value, and watching it.
 
-use std::ops::ControlFlow::Break;
-
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Value, Watch, WatchEvent};
 
 use super::stored::{key, value};
 use crate::error::Failure;
 use crate::keys::key::Range;
 use crate::keys::revision;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::watch::arm_and_read;
 
-pub(super) struct Read;
-
-impl<'o> Attempt<Operation<'o>, Failure> for Read {
-    type Output = Option<Value>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<Option<Value>> {
-        settled(operation, lease).await?;
-        let read = operation.read(lease, range(operation)).await?;
-        Ok(Break(read.kvs().first().map(value).transpose()?))
-    }
+pub(super) async fn read(operation: &Operation<'_>, lease: SessionKey) -> Result<Option<Value>, Failure> {
+    settled(operation, lease).await?;
+    let read = operation.read(lease, range(operation)).await?;
+    read.kvs().first().map(value).transpose()
 }
 
-pub(super) struct WatchValue;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
-    type Output = (Option<Value>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        lease: SessionKey,
-    ) -> Attempted<(Option<Value>, Watch)> {
-        settled(operation, lease).await?;
-        let (mut armed, read) = arm_and_read(operation, lease, range(operation)).await?;
-        let (seen, value) = (revision::of(read.header()), read.kvs().first().map(value).transpose()?);
-        let mut events = operation.shared.sessions.events();
-        let watch = Watch::new(async move {
-            tokio::select! {
-                biased;
-                _ = armed.next_after(seen) => {}
-                _ = events.ended(lease.epoch) => {}
-            }
-            WatchEvent::Changed
-        });
-        Ok(Break((value, watch)))
-    }
+pub(super) async fn arm(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+) -> Result<(Option<Value>, Watch), Failure> {
+    settled(operation, lease).await?;
+    let (mut armed, read) = arm_and_read(operation, lease, range(operation)).await?;
+    let (seen, value) = (revision::of(read.header()), read.kvs().first().map(value).transpose()?);
+    let mut events = operation.shared.sessions.events();
+    let watch = Watch::new(async move {
+        tokio::select! {
+            biased;
+            _ = armed.next_after(seen) => {}
+            _ = events.ended(lease.epoch) => {}
+        }
+        WatchEvent::Changed
+    });
+    Ok((value, watch))
 }
 
 /// Waits until no abandoned write of the value can take effect.

@@ -1,12 +1,11 @@
 //! Writing a value.
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
 use tokio::time::sleep;
-use zlock_core::kit::{Attempt, Receipt, SessionKey, WriteAttempts};
+use zlock_core::kit::{Receipt, SessionKey, WriteAttempts};
 use zlock_core::{GuardNode, Node, Result, Version, WriteOutcome};
 
 use super::read::settled;
@@ -14,7 +13,7 @@ use super::stored::{key, receipt_key, value, version};
 use crate::error::Failure;
 use crate::keys::key::Keys;
 use crate::keys::revision;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::requests::txn::{Answer, Write, was_created_at};
 use crate::session::{Live, Shared, lease_id};
 
@@ -69,51 +68,51 @@ impl<'a> WriteValue<'a> {
         let created = self.expected.map_or(revision, |version| version.created().cast_signed());
         WriteOutcome::Written(version(created, revision))
     }
-}
 
-impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
-    type Output = WriteOutcome;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<WriteOutcome> {
-        let live = operation.shared.live(lease)?;
-        if self.receipt.as_ref().is_none_or(|used| used.lease != lease) {
-            let taken = live.receipts.take(&(), operation.budget.path());
-            let (sessions, deadline) = (&operation.shared.sessions, operation.budget.deadline());
-            let receipt = sessions.run_until_ended(lease, deadline, taken).await?;
-            self.receipt = Some(Used { lease, receipt, is_unknown: false });
-        }
-        settled(operation, lease).await?;
-        if !self.attempts.begin(lease, self.expected, operation.budget.ambiguous) {
-            return Err(Failure::PastWrite);
-        }
-        let Some(mut used) = self.receipt.take() else { return Ok(Continue(())) };
-        let request = self.request(operation, &used);
-        let was_unknown = std::mem::replace(&mut used.is_unknown, true);
-        let changes_queue = self.deleted().is_some();
-        let used = self.receipt.insert(used);
-        let answer = match send(operation, lease, request, changes_queue).await {
-            Ok(answer) => answer,
-            Err(failure) => {
-                used.is_unknown = was_unknown || is_ambiguous(&failure);
-                return Err(failure);
+    pub(super) async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        lease: SessionKey,
+    ) -> Result<WriteOutcome, Failure> {
+        loop {
+            let live = operation.shared.live(lease)?;
+            if self.receipt.as_ref().is_none_or(|used| used.lease != lease) {
+                let taken = live.receipts.take(&(), operation.budget.path());
+                let (sessions, deadline) = (&operation.shared.sessions, operation.budget.deadline());
+                let receipt = sessions.run_until_ended(lease, deadline, taken).await?;
+                self.receipt = Some(Used { lease, receipt, is_unknown: false });
             }
-        };
-        let Some(mut used) = self.receipt.take() else { return Ok(Continue(())) };
-        let outcome = self.outcome(&answer, &mut used, was_unknown);
-        // After a refusal, an earlier request may still arrive. It must not find the value missing again, as it was expected.
-        used.is_unknown = was_unknown && !matches!(outcome, Ok(Some(WriteOutcome::Written(_))));
-        self.receipt = Some(used);
-        let outcome = outcome?;
-        operation.budget.ambiguous = self.attempts.is_past_unknown();
-        let Some(outcome) = outcome else { return Ok(Continue(())) };
-        if let (WriteOutcome::Written(_), Some(node)) = (&outcome, self.deleted()) {
-            forget(operation.shared, &live, node);
+            settled(operation, lease).await?;
+            if !self.attempts.begin(lease, self.expected, operation.budget.ambiguous) {
+                return Err(Failure::PastWrite);
+            }
+            let Some(mut used) = self.receipt.take() else { continue };
+            let request = self.request(operation, &used);
+            let was_unknown = std::mem::replace(&mut used.is_unknown, true);
+            let changes_queue = self.deleted().is_some();
+            let used = self.receipt.insert(used);
+            let answer = match send(operation, lease, request, changes_queue).await {
+                Ok(answer) => answer,
+                Err(failure) => {
+                    used.is_unknown = was_unknown || is_ambiguous(&failure);
+                    return Err(failure);
+                }
+            };
+            let Some(mut used) = self.receipt.take() else { continue };
+            let outcome = self.outcome(&answer, &mut used, was_unknown);
+            // After a refusal, an earlier request may still arrive. It must not find the value missing again, as it was expected.
+            used.is_unknown = was_unknown && !matches!(outcome, Ok(Some(WriteOutcome::Written(_))));
+            self.receipt = Some(used);
+            let outcome = outcome?;
+            operation.budget.ambiguous = self.attempts.is_past_unknown();
+            let Some(outcome) = outcome else { continue };
+            if let (WriteOutcome::Written(_), Some(node)) = (&outcome, self.deleted()) {
+                forget(operation.shared, &live, node);
+            }
+            return if self.attempts.is_conclusive(&outcome) { Ok(outcome) } else { Err(Failure::PastWrite) };
         }
-        if self.attempts.is_conclusive(&outcome) { Ok(Break(outcome)) } else { Err(Failure::PastWrite) }
     }
-}
 
-impl WriteValue<'_> {
     /// One transaction: writes the value and the receipt, or reads what kept it from that.
     fn request(&self, operation: &Operation<'_>, used: &Used) -> Write {
         let (key, prefix) = (key(&operation.keys), operation.shared.options.prefix());

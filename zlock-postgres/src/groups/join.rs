@@ -1,10 +1,9 @@
 //! Joining a group.
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Joined, NodeId, Registration, SessionId};
 
 use super::parts::parts;
@@ -12,7 +11,7 @@ use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::create::own;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::session::death::suspect;
 use crate::session::shared::{Shared, session_id};
 use crate::values::receipt::WriteReceipt;
@@ -27,53 +26,56 @@ impl<'a> Join<'a> {
     pub(super) fn new(shared: Arc<Shared>, data: &'a [u8], replaces: bool) -> Self {
         Join { data, replaces, receipt: WriteReceipt::new(shared) }
     }
-}
 
-impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
-    type Output = Joined;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Joined> {
-        let shared = operation.shared;
-        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
-        // At rest, the session is renewed with the join. That proves until when it lives.
-        let renews = shared.sessions.session().deadline.is_none();
-        let (path, ttl, is_sync) = (operation.path.clone(), shared.options.ttl_millis(), shared.is_sync());
-        let (group, name) = parts(&path);
-        let params: Params<'_> =
-            &[&id, &group, &name, &self.data, &self.replaces, &slot, &write, &ttl, &renews, &is_sync];
-        let sent = Instant::now();
-        let rows = match operation.write(session, &statement::JOIN, params).await {
-            Ok(rows) => rows,
-            Err(failure) => {
-                self.receipt.failed(&failure);
-                return Err(failure);
-            }
-        };
-        let row = rows.first().ok_or(Failure::Malformed)?;
-        let outcome: i32 = row.try_get(0).map_err(Failure::Postgres)?;
-        self.receipt.answered(outcome == 0);
-        match outcome {
-            0 => {
-                let number: i64 = row.try_get(1).map_err(Failure::Postgres)?;
-                // Until the caller knows the member.
-                operation.budget.ambiguous = true;
-                let proof = renews.then(|| sent + shared.options.life());
-                let deletion = own(operation, session, &NodeId::new(&*path), proof).await?;
-                let number = number.cast_unsigned();
-                Ok(Break(Joined::Joined(Registration::new(session.id, session.epoch, number, deletion))))
-            }
-            1 => {
-                operation.budget.ambiguous = false;
-                let owner: Option<i64> = row.try_get(2).map_err(Failure::Postgres)?;
-                // A value has the name.
-                let Some(owner) = owner else { return Ok(Break(Joined::Taken(None))) };
-                let state: i32 = row.try_get(3).map_err(Failure::Postgres)?;
-                if state > 0 && suspect(shared, owner).await? {
-                    return Ok(Continue(()));
+    pub(super) async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+    ) -> Result<Joined, Failure> {
+        loop {
+            let shared = operation.shared;
+            let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
+            // At rest, the session is renewed with the join. That proves until when it lives.
+            let renews = shared.sessions.session().deadline.is_none();
+            let (path, ttl, is_sync) =
+                (operation.path.clone(), shared.options.ttl_millis(), shared.is_sync());
+            let (group, name) = parts(&path);
+            let params: Params<'_> =
+                &[&id, &group, &name, &self.data, &self.replaces, &slot, &write, &ttl, &renews, &is_sync];
+            let sent = Instant::now();
+            let rows = match operation.write(session, &statement::JOIN, params).await {
+                Ok(rows) => rows,
+                Err(failure) => {
+                    self.receipt.failed(&failure);
+                    return Err(failure);
                 }
-                Ok(Break(Joined::Taken(Some(SessionId::new(owner.cast_unsigned())))))
-            }
-            _ => Err(Failure::Malformed),
+            };
+            let row = rows.first().ok_or(Failure::Malformed)?;
+            let outcome: i32 = row.try_get(0).map_err(Failure::Postgres)?;
+            self.receipt.answered(outcome == 0);
+            return match outcome {
+                0 => {
+                    let number: i64 = row.try_get(1).map_err(Failure::Postgres)?;
+                    // Until the caller knows the member.
+                    operation.budget.ambiguous = true;
+                    let proof = renews.then(|| sent + shared.options.life());
+                    let deletion = own(operation, session, &NodeId::new(&*path), proof).await?;
+                    let number = number.cast_unsigned();
+                    Ok(Joined::Joined(Registration::new(session.id, session.epoch, number, deletion)))
+                }
+                1 => {
+                    operation.budget.ambiguous = false;
+                    let owner: Option<i64> = row.try_get(2).map_err(Failure::Postgres)?;
+                    // A value has the name.
+                    let Some(owner) = owner else { return Ok(Joined::Taken(None)) };
+                    let state: i32 = row.try_get(3).map_err(Failure::Postgres)?;
+                    if state > 0 && suspect(shared, owner).await? {
+                        continue;
+                    }
+                    Ok(Joined::Taken(Some(SessionId::new(owner.cast_unsigned()))))
+                }
+                _ => Err(Failure::Malformed),
+            };
         }
     }
 }

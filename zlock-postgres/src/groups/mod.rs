@@ -12,9 +12,10 @@ use zlock_core::kit::repeat;
 use zlock_core::{Groups, Joined, ListedMember, LockPath, NodeId, Result, Watch};
 
 use self::join::Join;
-use self::leave::Leave;
-use self::read::WatchMembers;
+use self::leave::leave;
+use self::read::arm_members;
 use crate::backend::PostgresBackend;
+use crate::values::receipt::WriteReceipt;
 
 #[async_trait]
 impl Groups for PostgresBackend {
@@ -22,17 +23,18 @@ impl Groups for PostgresBackend {
         let mut operation = self.operation("join", member);
         operation.budget.check_size(data)?;
         let mut join = Join::new(operation.shared.clone(), data, replaces);
-        repeat(&mut operation, &mut join).await
+        repeat!(operation.budget, |session| join.attempt(&mut operation, session))
     }
 
     async fn leave(&self, member: &LockPath) -> Result<()> {
         let mut operation = self.operation("leave", member);
         operation.shared.sessions.own().remove(&NodeId::new(&*operation.path));
-        let mut leave = Leave::new(operation.shared.clone());
-        repeat(&mut operation, &mut leave).await
+        let mut receipt = WriteReceipt::new(operation.shared.clone());
+        repeat!(operation.budget, |session| leave(&mut operation, session, &mut receipt))
     }
 
     async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
-        repeat(&mut self.operation("members_with_watch", group), &mut WatchMembers).await
+        let mut operation = self.operation("members_with_watch", group);
+        repeat!(operation.budget, |session| arm_members(&operation, session))
     }
 }

@@ -1,14 +1,12 @@
 //! The members of a group.
 
-use std::ops::ControlFlow::Break;
-
 use tokio_postgres::Row;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{ListedMember, MemberContents, SessionId, Watch};
 
 use crate::connection::statement;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::watch::watch;
 use crate::session::death::suspect;
 use crate::session::shared::session_id;
@@ -16,39 +14,32 @@ use crate::watches::registry::{Expected, Kind, contents};
 
 /// Lists a group with the contents of its members, and arms a watch. A poll compares the group with what was listed, so nothing in
 /// between is missed.
-pub(super) struct WatchMembers;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchMembers {
-    type Output = (Vec<ListedMember>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<(Vec<ListedMember>, Watch)> {
-        let shared = operation.shared;
-        let (id, groups, is_sync) = (session_id(session), vec![operation.path.clone()], shared.is_sync());
-        loop {
-            let rows = operation.read(session, &statement::MEMBERS, &[&id, &groups, &true, &is_sync]).await?;
-            let mut is_any_over = false;
-            for row in &rows {
-                let (owner, state): (i64, i32) =
-                    (row.try_get(4).map_err(Failure::Postgres)?, row.try_get(7).map_err(Failure::Postgres)?);
-                if state > 0 && owner != id {
-                    is_any_over |= suspect(shared, owner).await?;
-                }
+pub(super) async fn arm_members(
+    operation: &Operation<'_>,
+    session: SessionKey,
+) -> Result<(Vec<ListedMember>, Watch), Failure> {
+    let shared = operation.shared;
+    let (id, groups, is_sync) = (session_id(session), vec![operation.path.clone()], shared.is_sync());
+    loop {
+        let rows = operation.read(session, &statement::MEMBERS, &[&id, &groups, &true, &is_sync]).await?;
+        let mut is_any_over = false;
+        for row in &rows {
+            let (owner, state): (i64, i32) =
+                (row.try_get(4).map_err(Failure::Postgres)?, row.try_get(7).map_err(Failure::Postgres)?);
+            if state > 0 && owner != id {
+                is_any_over |= suspect(shared, owner).await?;
             }
-            if is_any_over {
-                continue;
-            }
-            let members: Result<Vec<_>, _> = rows.iter().map(member).collect();
-            let members = members.map_err(Failure::Postgres)?;
-            let label = contents(members.iter().map(|(number, _)| *number));
-            let expected = Expected { label, version: None };
-            let watching = shared.watches.arm((Kind::Group, operation.path.clone()), expected);
-            let members = members.into_iter().map(|(_, member)| member).collect();
-            return Ok(Break((members, watch(operation, session, watching))));
         }
+        if is_any_over {
+            continue;
+        }
+        let members: Result<Vec<_>, _> = rows.iter().map(member).collect();
+        let members = members.map_err(Failure::Postgres)?;
+        let label = contents(members.iter().map(|(number, _)| *number));
+        let expected = Expected { label, version: None };
+        let watching = shared.watches.arm((Kind::Group, operation.path.clone()), expected);
+        let members = members.into_iter().map(|(_, member)| member).collect();
+        return Ok((members, watch(operation, session, watching)));
     }
 }
 

@@ -1,25 +1,40 @@
 //! Creating a node in a queue, even if the response is lost.
 
 use std::future::ready;
-use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::{SessionKey, repeat};
 use zlock_core::{Created, DeletionNotice, ErrorKind, Label, NodeId, Result};
 
 use super::{label, listing};
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::session::begin::beat;
 use crate::session::shared::session_id;
 
-/// The creation of a node, or finding it if an earlier attempt created it.
+/// Creates a node, or finds it if an earlier attempt created it.
 ///
 /// The server creates a node with the same ID once at most, so an attempt of unknown outcome is repeated.
-pub(crate) struct Create<'a> {
+pub(crate) async fn create(
+    mut operation: Operation<'_>,
+    label: Label,
+    node_id: &NodeId,
+    data: &[u8],
+) -> Result<Created> {
+    operation.budget.check_node(node_id, data)?;
+    if operation.shared.sessions.own().contains(node_id) {
+        let error = operation.budget.error(ErrorKind::Unexpected);
+        return Err(error.with_message("a node with this ID exists already"));
+    }
+    let mut create = Create { node_id, label, data, lost_in: None };
+    repeat!(operation.budget, |session| create.attempt(&mut operation, session))
+}
+
+/// The state between the attempts at a create.
+struct Create<'a> {
     node_id: &'a NodeId,
     label: Label,
     data: &'a [u8],
@@ -27,33 +42,19 @@ pub(crate) struct Create<'a> {
     lost_in: Option<SessionKey>,
 }
 
-impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
-    type Output = Created;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Created> {
+impl Create<'_> {
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+    ) -> Result<Created, Failure> {
         if self.lost_in.is_some_and(|lost_in| lost_in != session) {
             // What was created in an earlier session is gone, because it was ended before this session began.
             (self.lost_in, operation.budget.ambiguous) = (None, false);
         }
         let attempted = self.append(operation, session).await;
         self.lost_in = operation.budget.ambiguous.then_some(session);
-        attempted.map(Break)
-    }
-}
-
-impl<'a> Create<'a> {
-    pub(crate) fn new(
-        operation: &Operation<'_>,
-        label: Label,
-        node_id: &'a NodeId,
-        data: &'a [u8],
-    ) -> Result<Self> {
-        operation.budget.check_node(node_id, data)?;
-        if operation.shared.sessions.own().contains(node_id) {
-            let error = operation.budget.error(ErrorKind::Unexpected);
-            return Err(error.with_message("a node with this ID exists already"));
-        }
-        Ok(Create { node_id, label, data, lost_in: None })
+        attempted
     }
 
     async fn append(&self, operation: &mut Operation<'_>, session: SessionKey) -> Result<Created, Failure> {

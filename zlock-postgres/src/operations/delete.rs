@@ -1,15 +1,13 @@
 //! Removing a node.
 
 use std::future::ready;
-use std::ops::ControlFlow::Break;
-
-use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::kit::{SessionKey, repeat};
 use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
 
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::session::sent::Sent;
 use crate::session::shared::session_id;
 
@@ -56,22 +54,11 @@ async fn all_or_nothing(
     operation.change('d', &node.id, answer).await
 }
 
-/// Removes a node.
-struct Delete<'a>(&'a Target);
-
-impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
-    type Output = bool;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<bool> {
-        once(operation, session, self.0.id()).await.map(Break)
-    }
-}
-
 async fn complete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
     if let Target::Node(node) = target {
         operation.budget = operation.budget.of_node(node.session);
     }
-    match repeat(&mut operation, &mut Delete(target)).await {
+    match repeat!(operation.budget, |session| once(&mut operation, session, target.id())) {
         Ok(removed) => Ok(deletion(&operation, removed)),
         // The node was removed with its session.
         Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),

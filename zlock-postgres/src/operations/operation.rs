@@ -1,6 +1,5 @@
 //! One operation of a backend: its budget, and what several operations do.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -16,9 +15,6 @@ use crate::session::death::suspect;
 use crate::session::shared::{Live, Shared, session_id};
 use crate::watches::seen::SeenNode;
 
-/// The outcome of one attempt at an operation.
-pub(crate) type Attempted<R> = Result<ControlFlow<R>, Failure>;
-
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
@@ -26,12 +22,6 @@ pub(crate) struct Operation<'a> {
     /// With the prefix.
     pub(crate) path: String,
     pub(crate) budget: Budget<'a, Live>,
-}
-
-impl<'a> AsMut<Budget<'a, Live>> for Operation<'a> {
-    fn as_mut(&mut self) -> &mut Budget<'a, Live> {
-        &mut self.budget
-    }
 }
 
 /// What a request was sent with, so that what its answer shows can be relied on.

@@ -1,43 +1,33 @@
 //! Reading without a watch.
 
-use std::ops::ControlFlow::Break;
 use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{FencingToken, Node, NodeData, Queue, SessionId};
 
 use super::{label, listing};
 use crate::connection::statement;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::session::shared::session_id;
 
 /// Lists a queue.
-pub(crate) struct Children;
-
-impl<'o> Attempt<Operation<'o>, Failure> for Children {
-    type Output = Queue;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Queue> {
-        Ok(Break(listing::queue(&operation.list(session, i64::MAX, None).await?)))
-    }
+pub(crate) async fn list(operation: &Operation<'_>, session: SessionKey) -> Result<Queue, Failure> {
+    Ok(listing::queue(&operation.list(session, i64::MAX, None).await?))
 }
 
 /// Lists the own node and the node right before it.
-pub(crate) struct ChildrenUpTo<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for ChildrenUpTo<'_> {
-    type Output = Queue;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Queue> {
-        let node = self.0;
-        let listed = operation.list(session, node.sequence.get(), Some(2)).await?;
-        if !listed.iter().any(|listed| listed.id == node.id.as_str()) {
-            operation.missed(&node.id);
-        }
-        Ok(Break(listing::queue(&listed)))
+pub(crate) async fn list_up_to(
+    operation: &Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+) -> Result<Queue, Failure> {
+    let listed = operation.list(session, node.sequence.get(), Some(2)).await?;
+    if !listed.iter().any(|listed| listed.id == node.id.as_str()) {
+        operation.missed(&node.id);
     }
+    Ok(listing::queue(&listed))
 }
 
 /// A node that was read.
@@ -87,22 +77,16 @@ pub(crate) async fn read_node(
 }
 
 /// Reads the data of a node.
-pub(crate) struct Data<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for Data<'_> {
-    type Output = Option<NodeData>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<Option<NodeData>> {
-        let read = read_node(operation, session, self.0).await?;
-        Ok(Break(read.map(|read| {
-            let created = Duration::from_micros(read.created.max(0).cast_unsigned());
-            NodeData::new(read.data, Some(SessionId::new(read.owner.cast_unsigned())))
-                .with_created(SystemTime::UNIX_EPOCH + created)
-                .with_fencing_token(FencingToken::new(read.seq.cast_unsigned()))
-        })))
-    }
+pub(crate) async fn content(
+    operation: &Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+) -> Result<Option<NodeData>, Failure> {
+    let read = read_node(operation, session, node).await?;
+    Ok(read.map(|read| {
+        let created = Duration::from_micros(read.created.max(0).cast_unsigned());
+        NodeData::new(read.data, Some(SessionId::new(read.owner.cast_unsigned())))
+            .with_created(SystemTime::UNIX_EPOCH + created)
+            .with_fencing_token(FencingToken::new(read.seq.cast_unsigned()))
+    }))
 }

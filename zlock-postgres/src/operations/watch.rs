@@ -1,28 +1,20 @@
 //! One-shot watches on a node and on a queue.
 
-use std::ops::ControlFlow::Break;
-
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Node, Queue, Watch, WatchEvent};
 
 use super::{label, listing};
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::read::read_node;
 use crate::watches::registry::{Expected, Kind, Watching};
 
 /// Arms a watch on a node if it is still as it was seen.
-pub(crate) struct WatchNode<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
-    type Output = Existence;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Existence> {
-        arm_node(operation, session, self.0).await.map(Break)
-    }
-}
-
-async fn arm_node(operation: &Operation<'_>, session: SessionKey, seen: &Node) -> Result<Existence, Failure> {
+pub(crate) async fn arm_node(
+    operation: &Operation<'_>,
+    session: SessionKey,
+    seen: &Node,
+) -> Result<Existence, Failure> {
     let (shared, id, text) = (operation.shared, seen.id.as_str(), label::text(seen.label));
     // Notifications must be received before the node is read.
     let listener = shared.heart.listen(session).await;
@@ -52,45 +44,32 @@ pub(crate) fn watch(operation: &Operation<'_>, session: SessionKey, mut watching
 }
 
 /// Lists a queue, and arms a watch on its changes.
-pub(crate) struct WatchQueue;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
-    type Output = (Queue, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<(Queue, Watch)> {
-        let listed = operation.list(session, i64::MAX, None).await?;
-        // A poll compares the queue with what was listed, so nothing in between is missed.
-        let expected = Expected { label: listing::contents(&listed), version: None };
-        let watching = operation.shared.watches.arm((Kind::Queue, operation.path.clone()), expected);
-        Ok(Break((listing::queue(&listed), watch(operation, session, watching))))
-    }
+pub(crate) async fn arm_queue(
+    operation: &Operation<'_>,
+    session: SessionKey,
+) -> Result<(Queue, Watch), Failure> {
+    let listed = operation.list(session, i64::MAX, None).await?;
+    // A poll compares the queue with what was listed, so nothing in between is missed.
+    let expected = Expected { label: listing::contents(&listed), version: None };
+    let watching = operation.shared.watches.arm((Kind::Queue, operation.path.clone()), expected);
+    Ok((listing::queue(&listed), watch(operation, session, watching)))
 }
 
 /// Reads the data of a node, and arms a watch on its changes.
-pub(crate) struct WatchData<'a>(pub(crate) &'a Node);
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
-    type Output = Option<(Vec<u8>, Watch)>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
-        let (shared, id) = (operation.shared, self.0.id.as_str());
-        shared.heart.listen(session).await;
-        loop {
-            let mark = shared.watches.mark();
-            let Some(read) = read_node(operation, session, self.0).await? else { return Ok(Break(None)) };
-            let expected = Expected { label: None, version: Some(read.version) };
-            let watching = shared.watches.arm((Kind::Node, id.to_owned()), expected);
-            if !shared.watches.was_notified(id, mark) {
-                return Ok(Break(Some((read.data, watch(operation, session, watching)))));
-            }
+pub(crate) async fn arm_data(
+    operation: &Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+) -> Result<Option<(Vec<u8>, Watch)>, Failure> {
+    let (shared, id) = (operation.shared, node.id.as_str());
+    shared.heart.listen(session).await;
+    loop {
+        let mark = shared.watches.mark();
+        let Some(read) = read_node(operation, session, node).await? else { return Ok(None) };
+        let expected = Expected { label: None, version: Some(read.version) };
+        let watching = shared.watches.arm((Kind::Node, id.to_owned()), expected);
+        if !shared.watches.was_notified(id, mark) {
+            return Ok(Some((read.data, watch(operation, session, watching))));
         }
     }
 }

@@ -11,18 +11,19 @@ use async_trait::async_trait;
 use zlock_core::kit::repeat;
 use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
-use self::read::{Read, WatchValue};
 use self::write::WriteValue;
 use crate::backend::PostgresBackend;
 
 #[async_trait]
 impl Values for PostgresBackend {
     async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
-        repeat(&mut self.operation("value", path), &mut Read).await
+        let mut operation = self.operation("value", path);
+        repeat!(operation.budget, |session| read::read(&operation, session))
     }
 
     async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
-        repeat(&mut self.operation("value_with_watch", path), &mut WatchValue).await
+        let mut operation = self.operation("value_with_watch", path);
+        repeat!(operation.budget, |session| read::arm(&operation, session))
     }
 
     async fn write_value(
@@ -37,6 +38,6 @@ impl Values for PostgresBackend {
         let deletes = guard.and_then(|guard| guard.deletes.as_ref());
         let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
         let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
-        repeat(&mut operation, &mut write).await
+        repeat!(operation.budget, |session| write.attempt(&mut operation, session))
     }
 }

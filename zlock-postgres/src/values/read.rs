@@ -1,50 +1,27 @@
 //! Reading a value, and watching it.
 
-use std::ops::ControlFlow::Break;
-
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Value, Version, Watch};
 
 use crate::connection::statement;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::watch::watch;
 use crate::watches::registry::{Expected, Kind};
 
-pub(super) struct Read;
-
-impl<'o> Attempt<Operation<'o>, Failure> for Read {
-    type Output = Option<Value>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<Option<Value>> {
-        read(operation, session).await.map(Break)
-    }
+pub(super) async fn arm(
+    operation: &Operation<'_>,
+    session: SessionKey,
+) -> Result<(Option<Value>, Watch), Failure> {
+    let value = read(operation, session).await?;
+    // A poll compares the value with what was read, so nothing in between is missed.
+    let version = value.as_ref().map(|value| value.version.number().cast_signed());
+    let expected = Expected { label: None, version };
+    let watching = operation.shared.watches.arm((Kind::Value, operation.path.clone()), expected);
+    Ok((value, watch(operation, session, watching)))
 }
 
-pub(super) struct WatchValue;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
-    type Output = (Option<Value>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<(Option<Value>, Watch)> {
-        let value = read(operation, session).await?;
-        // A poll compares the value with what was read, so nothing in between is missed.
-        let version = value.as_ref().map(|value| value.version.number().cast_signed());
-        let expected = Expected { label: None, version };
-        let watching = operation.shared.watches.arm((Kind::Value, operation.path.clone()), expected);
-        Ok(Break((value, watch(operation, session, watching))))
-    }
-}
-
-async fn read(operation: &Operation<'_>, session: SessionKey) -> Result<Option<Value>, Failure> {
+pub(super) async fn read(operation: &Operation<'_>, session: SessionKey) -> Result<Option<Value>, Failure> {
     settled(operation, session).await?;
     let rows = operation.read(session, &statement::VALUE, &[&operation.path]).await?;
     let Some(row) = rows.first() else { return Ok(None) };

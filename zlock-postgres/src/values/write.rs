@@ -1,10 +1,9 @@
 //! Writing a value.
 
-use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
 use tokio_postgres::Row;
-use zlock_core::kit::{Attempt, SessionKey, WriteAttempts};
+use zlock_core::kit::{SessionKey, WriteAttempts};
 use zlock_core::{GuardNode, Node, Result, Value, Version, WriteOutcome};
 
 use super::read::version;
@@ -12,7 +11,7 @@ use super::receipt::WriteReceipt;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::session::shared::{Shared, session_id};
 
 /// A write of a value.
@@ -39,16 +38,12 @@ impl<'a> WriteValue<'a> {
     fn deleted(&self) -> Option<&'a Node> {
         self.guard?.deletes.as_ref()
     }
-}
 
-impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
-    type Output = WriteOutcome;
-
-    async fn attempt(
+    pub(super) async fn attempt(
         &mut self,
-        operation: &mut Operation<'o>,
+        operation: &mut Operation<'_>,
         session: SessionKey,
-    ) -> Attempted<WriteOutcome> {
+    ) -> Result<WriteOutcome, Failure> {
         if !self.attempts.begin(session, self.expected, operation.budget.ambiguous) {
             return Err(Failure::PastWrite);
         }
@@ -109,7 +104,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
             let wake: Option<Vec<i64>> = row.try_get(4).map_err(Failure::Postgres)?;
             operation.shared.wake('d', node.id.as_str(), &wake.unwrap_or_default()).await;
         }
-        if self.attempts.is_conclusive(&outcome) { Ok(Break(outcome)) } else { Err(Failure::PastWrite) }
+        if self.attempts.is_conclusive(&outcome) { Ok(outcome) } else { Err(Failure::PastWrite) }
     }
 }
 

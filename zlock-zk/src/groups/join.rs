@@ -1,15 +1,13 @@
 //! Joining a group.
 
-use std::ops::ControlFlow::{Break, Continue};
-
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Joined, NodeId, NodeName, Registration, SessionId};
 use zookeeper_client::{Acls, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
 
 use crate::error::Failure;
 use crate::operations::create::parents::make_above;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::session::heartbeat::check;
 
 pub(super) struct Join<'a> {
@@ -19,59 +17,61 @@ pub(super) struct Join<'a> {
     pub(super) is_repeated: bool,
 }
 
-impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
-    type Output = Joined;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Joined> {
-        let sent = Instant::now();
-        let (path, data) = (operation.server_path(), self.data.to_owned());
-        let acls = operation.shared.options.acls.clone();
-        let created = operation.send(session, Leaves::Change, move |live| async move {
-            let options = CreateMode::Ephemeral.with_acls(Acls::new(&acls));
-            live.client.create(&path, &data, &options).await
-        });
-        match created.await {
-            Ok((stat, _)) => return registered(operation, session, stat.czxid, sent),
-            Err(Failure::Zk(Error::NoNode)) => {
-                // The group may already be gone again when the next attempt begins.
-                make_above(operation, session).await?;
-                return Ok(Continue(()));
+impl Join<'_> {
+    pub(super) async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+    ) -> Result<Joined, Failure> {
+        loop {
+            let sent = Instant::now();
+            let (path, data) = (operation.server_path(), self.data.to_owned());
+            let acls = operation.shared.options.acls.clone();
+            let created = operation.send(session, Leaves::Change, move |live| async move {
+                let options = CreateMode::Ephemeral.with_acls(Acls::new(&acls));
+                live.client.create(&path, &data, &options).await
+            });
+            match created.await {
+                Ok((stat, _)) => return registered(operation, session, stat.czxid, sent),
+                Err(Failure::Zk(Error::NoNode)) => {
+                    // The group may already be gone again when the next attempt begins.
+                    make_above(operation, session).await?;
+                    continue;
+                }
+                Err(Failure::Zk(Error::NodeExists)) => {}
+                Err(failure) => return Err(failure),
             }
-            Err(Failure::Zk(Error::NodeExists)) => {}
-            Err(failure) => return Err(failure),
-        }
-        let Some(stat) = stat(operation, session).await? else { return self.again() };
-        let owner = stat.ephemeral_owner.cast_unsigned();
-        if owner == session.id.get() {
-            // The server may follow a leader that was replaced since. So a write has to confirm that the node exists.
-            let path = operation.server_path();
-            let exists = operation
-                .send(session, Leaves::Change, move |live| async move { check(&live.client, &path).await });
-            return match exists.await? {
-                true => registered(operation, session, stat.czxid, sent),
-                false => Ok(Continue(())),
+            let Some(stat) = stat(operation, session).await? else {
+                self.again()?;
+                continue;
             };
-        }
-        // A node that belongs to no session is a value, or the parent of a lock.
-        if !self.replaces || owner == 0 {
-            return Ok(Break(Joined::Taken((owner != 0).then(|| SessionId::new(owner)))));
-        }
-        match self.replace(operation, session, stat.version).await? {
-            Some(number) => registered(operation, session, number, sent),
-            None => self.again(),
+            let owner = stat.ephemeral_owner.cast_unsigned();
+            if owner == session.id.get() {
+                // The server may follow a leader that was replaced since. So a write has to confirm that the node exists.
+                let path = operation.server_path();
+                let exists = operation.send(session, Leaves::Change, move |live| async move {
+                    check(&live.client, &path).await
+                });
+                if exists.await? {
+                    return registered(operation, session, stat.czxid, sent);
+                }
+                continue;
+            }
+            // A node that belongs to no session is a value, or the parent of a lock.
+            if !self.replaces || owner == 0 {
+                return Ok(Joined::Taken((owner != 0).then(|| SessionId::new(owner))));
+            }
+            match self.replace(operation, session, stat.version).await? {
+                Some(number) => return registered(operation, session, number, sent),
+                None => self.again()?,
+            }
         }
     }
-}
 
-impl Join<'_> {
     /// Tries again: at once, since the node may just have gone or been replaced, and later after a pause, since the servers may
     /// disagree.
-    fn again(&mut self) -> Attempted<Joined> {
-        if std::mem::replace(&mut self.is_repeated, true) {
-            Err(Failure::ServersDisagree)
-        } else {
-            Ok(Continue(()))
-        }
+    fn again(&mut self) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.is_repeated, true) { Err(Failure::ServersDisagree) } else { Ok(()) }
     }
 
     /// Replaces the node that has this version. Returns the number of the new one, or `None` if another has come in between.
@@ -127,12 +127,12 @@ fn registered(
     session: SessionKey,
     czxid: i64,
     sent: Instant,
-) -> Attempted<Joined> {
+) -> Result<Joined, Failure> {
     // Until the caller knows the member.
     operation.budget.ambiguous = true;
     let path = operation.server_path();
     let name = NodeName::new(path.rsplit('/').next().unwrap_or_default());
     let deletion = operation.shared.insert_own_as(session, &NodeId::new(path), &name, sent)?;
     let number = czxid.cast_unsigned();
-    Ok(Break(Joined::Joined(Registration::new(session.id, session.epoch, number, deletion))))
+    Ok(Joined::Joined(Registration::new(session.id, session.epoch, number, deletion)))
 }

@@ -1,26 +1,22 @@
 //! Leaving a group.
 
-use std::ops::ControlFlow::{Break, Continue};
-
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zookeeper_client::Error;
 
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::session::{Freshness, catch_up};
 
-pub(super) struct Leave {
-    /// Whether the session is known to own the member.
-    pub(super) is_known: bool,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for Leave {
-    type Output = ();
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
+/// Leaves. `is_known` is whether the session is known to own the member.
+pub(super) async fn leave(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    is_known: &mut bool,
+) -> Result<(), Failure> {
+    loop {
         // Requests of one session take effect in the order in which they were sent, so no earlier join of this session can take
         // effect after the server has caught up.
-        let freshness = if std::mem::take(&mut self.is_known) { Freshness::Told } else { Freshness::Latest };
+        let freshness = if std::mem::take(is_known) { Freshness::Told } else { Freshness::Latest };
         let path = operation.server_path();
         let stat = operation.send(session, Leaves::Nothing, move |live| async move {
             let (synced, stat) = tokio::join!(catch_up(&live, freshness), live.client.check_stat(&path));
@@ -28,17 +24,17 @@ impl<'o> Attempt<Operation<'o>, Failure> for Leave {
         });
         let stat = stat.await?;
         let Some(stat) = stat.filter(|stat| stat.ephemeral_owner.cast_unsigned() == session.id.get()) else {
-            return Ok(Break(()));
+            return Ok(());
         };
         let path = operation.server_path();
         let deleted = operation.send(session, Leaves::Change, move |live| async move {
             live.client.delete(&path, Some(stat.version)).await
         });
         match deleted.await {
-            Ok(()) | Err(Failure::Zk(Error::NoNode)) => Ok(Break(())),
             // Another client has replaced it, or has written its data. Or a value has its place, and a receipt below it.
-            Err(Failure::Zk(Error::BadVersion | Error::NotEmpty)) => Ok(Continue(())),
-            Err(failure) => Err(failure),
+            Err(Failure::Zk(Error::BadVersion | Error::NotEmpty)) => {}
+            Err(Failure::Zk(Error::NoNode)) => return Ok(()),
+            deleted => return deleted,
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Removing a node.
 
-use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::kit::{SessionKey, repeat};
 use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, NodeName, Queue, Result, Target};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::queues::listings::{Listed, Path};
 use crate::session::{ANY_VERSION, Freshness};
 
@@ -65,11 +64,11 @@ pub(crate) async fn delete(mut operation: Operation<'_>, target: &Target) -> Res
     if let Target::Node(node) = target {
         operation.budget = operation.budget.of_node(node.session);
     }
-    let mut delete = Delete { target, removed: false };
-    match repeat(&mut operation, &mut delete).await {
+    let mut removed = false;
+    match repeat!(operation.budget, |session| attempt(&mut operation, session, target, &mut removed)) {
         Err(error) if error.kind() != ErrorKind::SessionLost => Err(error),
         // The node was removed with its session.
-        Ok(()) | Err(_) => Ok(deletion(&operation, delete.removed)),
+        Ok(()) | Err(_) => Ok(deletion(&operation, removed)),
     }
 }
 
@@ -78,46 +77,41 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
     if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
-/// Removes the node with the target's ID.
-struct Delete<'a> {
-    target: &'a Target,
-    /// Set when a request that removed the node is answered.
-    removed: bool,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
-    type Output = ();
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
-        if let Target::Node(node) = self.target {
-            let found = by_name(operation, session, &node.name).await?;
-            self.removed |= found;
-            if found {
-                operation.shared.alone.removed(&operation.server_path(), session, node);
-            }
-            // Such a label never changes, so the node cannot have another name by now.
-            if found || node.label.is_fixed() {
-                return Ok(Break(()));
-            }
+/// Makes one attempt. Sets `removed` when a request that removed the node is answered.
+async fn attempt(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    target: &Target,
+    removed: &mut bool,
+) -> Result<(), Failure> {
+    if let Target::Node(node) = target {
+        let found = by_name(operation, session, &node.name).await?;
+        *removed |= found;
+        if found {
+            operation.shared.alone.removed(&operation.server_path(), session, node);
         }
-        // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
-        for _ in 0..2 {
-            // Requests of one session take effect in the order in which they were sent, so no earlier create of this session can
-            // take effect after this listing.
-            let queue = listed_together(operation, session).await?;
-            let mut renamed = false;
-            for name in queue.names_of(self.target.id()) {
-                let found = by_name(operation, session, &name).await?;
-                self.removed |= found;
-                renamed |= !found;
-            }
-            if !renamed {
-                return Ok(Break(()));
-            }
+        // Such a label never changes, so the node cannot have another name by now.
+        if found || node.label.is_fixed() {
+            return Ok(());
         }
-        // The next attempt follows after a pause.
-        Err(Failure::ServersDisagree)
     }
+    // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
+    for _ in 0..2 {
+        // Requests of one session take effect in the order in which they were sent, so no earlier create of this session can
+        // take effect after this listing.
+        let queue = listed_together(operation, session).await?;
+        let mut renamed = false;
+        for name in queue.names_of(target.id()) {
+            let found = by_name(operation, session, &name).await?;
+            *removed |= found;
+            renamed |= !found;
+        }
+        if !renamed {
+            return Ok(());
+        }
+    }
+    // The next attempt follows after a pause.
+    Err(Failure::ServersDisagree)
 }
 
 /// Lists the queue as it was at some moment after the call. There is only one listing of a path at a time, and the next one

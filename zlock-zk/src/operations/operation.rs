@@ -1,7 +1,6 @@
 //! One operation of a backend: its budget, and the way of its requests to the server.
 
 use std::future::{Future, poll_fn};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -12,9 +11,6 @@ use zookeeper_client as zk;
 use crate::error::Failure;
 use crate::session::in_flight::Call;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
-
-/// The outcome of one attempt at an operation.
-pub(crate) type Attempted<R> = Result<ControlFlow<R>, Failure>;
 
 /// A running operation on the queue of one path.
 #[derive(Debug)]
@@ -35,12 +31,6 @@ pub(crate) enum Leaves {
     /// A change of the queue. The operation is ambiguous from the time that such a request gets no answer. An answered one is
     /// a committed write of the session.
     Change,
-}
-
-impl<'a> AsMut<Budget<'a, Live>> for Operation<'a> {
-    fn as_mut(&mut self) -> &mut Budget<'a, Live> {
-        &mut self.budget
-    }
 }
 
 impl<'a> Operation<'a> {

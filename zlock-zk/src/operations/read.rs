@@ -1,48 +1,28 @@
 //! Reading without a watch.
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::time::{Duration, SystemTime};
 
-use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{FencingToken, Node, NodeData, NodeName, Queue, SessionId};
+use zlock_core::kit::SessionKey;
+use zlock_core::{FencingToken, Node, NodeData, NodeName, SessionId};
 use zookeeper_client::{Error, Stat};
 
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::session::{Freshness, catch_up};
 
-/// Lists a queue.
-pub(crate) struct Children;
-
-impl<'o> Attempt<Operation<'o>, Failure> for Children {
-    type Output = Queue;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Queue> {
-        operation.list(session, Freshness::Told).await.map(Break)
-    }
-}
-
-/// Reads the data of a node, whatever its current name.
-pub(crate) struct Data<'a> {
-    pub(crate) node: &'a Node,
-    /// The node's name, as far as we know.
-    pub(crate) name: NodeName,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for Data<'_> {
-    type Output = Option<NodeData>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<Option<NodeData>> {
-        if let Some(data) = read(operation, session, &self.name).await? {
-            return Ok(Break(Some(data)));
+/// Reads the data of a node, whatever its current name. `name` is the last known one.
+pub(crate) async fn content(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+    name: &mut NodeName,
+) -> Result<Option<NodeData>, Failure> {
+    loop {
+        if let Some(data) = read(operation, session, name).await? {
+            return Ok(Some(data));
         }
-        let Some(now) = operation.renamed(session, self.node).await? else { return Ok(Break(None)) };
-        self.name = now;
-        Ok(Continue(()))
+        let Some(now) = operation.renamed(session, node).await? else { return Ok(None) };
+        *name = now;
     }
 }
 

@@ -1,18 +1,16 @@
 //! Giving an own node another label: on ZooKeeper, another name.
 
 use std::mem::replace;
-use std::ops::ControlFlow::{Break, Continue};
-
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Label, Node, NodeId, NodeName};
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::session::Freshness;
 use crate::session::contents::Contents;
 
-/// Renames a node so that its name has another label, in one transaction: no client sees the queue without it.
+/// The state between the attempts at a relabel.
 pub(crate) struct Relabel<'a> {
     node: &'a Node,
     /// The node as it will be.
@@ -28,42 +26,45 @@ impl<'a> Relabel<'a> {
         let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
         Relabel { node, relabelled, name: node.name.clone(), is_repeated: false }
     }
-}
 
-impl<'o> Attempt<Operation<'o>, Failure> for Relabel<'_> {
-    type Output = Node;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Node> {
+    /// Renames a node so that its name has another label, in one transaction: no client sees the queue without it.
+    pub(crate) async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+    ) -> Result<Node, Failure> {
         if self.node.session.is_some_and(|id| id != session.id) {
             return Err(Failure::OtherSession);
         }
         let id = operation.own_id(&self.node.id);
-        let is_renamed = if self.name == self.relabelled.name {
-            exists(operation, session, &self.name).await?
-        } else {
-            rename(operation, session, &id, &self.name, &self.relabelled.name).await?
-        };
-        if is_renamed {
-            let shared = operation.shared;
-            shared.names.insert(&id, self.relabelled.name.clone());
-            // A delete that was sent meanwhile has the node under its new name, and has forgotten the old one already.
-            if !shared.sessions.own().contains(&id) {
-                shared.names.remove(&id);
-                shared.contents.remove(&id);
+        loop {
+            let is_renamed = if self.name == self.relabelled.name {
+                exists(operation, session, &self.name).await?
+            } else {
+                rename(operation, session, &id, &self.name, &self.relabelled.name).await?
+            };
+            if is_renamed {
+                break;
             }
-            return Ok(Break(self.relabelled.clone()));
-        }
-        // The node is gone, or an earlier relabel took effect. The ID shows which.
-        let queue = operation.list(session, Freshness::Latest).await?;
-        match queue.find(&self.node.id) {
-            // Once it may have the same name: another client has written its data since we read them.
-            Some(found) if found.name != self.name || !replace(&mut self.is_repeated, true) => {
-                self.name = found.name.clone();
-                Ok(Continue(()))
+            // The node is gone, or an earlier relabel took effect. The ID shows which.
+            let queue = operation.list(session, Freshness::Latest).await?;
+            match queue.find(&self.node.id) {
+                // Once it may have the same name: another client has written its data since we read them.
+                Some(found) if found.name != self.name || !replace(&mut self.is_repeated, true) => {
+                    self.name = found.name.clone();
+                }
+                Some(_) => return Err(Failure::ServersDisagree),
+                None => return Err(operation.node_deleted()),
             }
-            Some(_) => Err(Failure::ServersDisagree),
-            None => Err(operation.node_deleted()),
         }
+        let shared = operation.shared;
+        shared.names.insert(&id, self.relabelled.name.clone());
+        // A delete that was sent meanwhile has the node under its new name, and has forgotten the old one already.
+        if !shared.sessions.own().contains(&id) {
+            shared.names.remove(&id);
+            shared.contents.remove(&id);
+        }
+        Ok(self.relabelled.clone())
     }
 }
 

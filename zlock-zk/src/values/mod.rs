@@ -20,7 +20,7 @@ use zlock_core::kit::repeat;
 use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
 use self::guard::DeletedGuard;
-use self::read::{Read, WatchValue};
+use self::read::{read_settled, watch_value};
 use self::write::WriteValue;
 use crate::backend::ZkBackend;
 use crate::session::Freshness;
@@ -28,15 +28,18 @@ use crate::session::Freshness;
 #[async_trait]
 impl Values for ZkBackend {
     async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
-        repeat(&mut self.operation("value", path), &mut Read(Freshness::Latest)).await
+        let mut operation = self.operation("value", path);
+        repeat!(operation.budget, |session| read_settled(&mut operation, session, Freshness::Latest))
     }
 
     async fn seen_value(&self, path: &LockPath) -> Result<Option<Value>> {
-        repeat(&mut self.operation("seen_value", path), &mut Read(Freshness::Told)).await
+        let mut operation = self.operation("seen_value", path);
+        repeat!(operation.budget, |session| read_settled(&mut operation, session, Freshness::Told))
     }
 
     async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
-        repeat(&mut self.operation("value_with_watch", path), &mut WatchValue).await
+        let mut operation = self.operation("value_with_watch", path);
+        repeat!(operation.budget, |session| watch_value(&mut operation, session))
     }
 
     async fn write_value(
@@ -53,6 +56,6 @@ impl Values for ZkBackend {
         let _hidden = deleted.as_ref().map(|deleted| operation.shared.sessions.own().hide(&deleted.own_id));
         let guard = guard.map(|guard| operation.shared.options.node_path(&guard.parent, &guard.name));
         let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard, deleted);
-        repeat(&mut operation, &mut write).await
+        repeat!(operation.budget, |session| write.attempt(&mut operation, session))
     }
 }

@@ -1,32 +1,25 @@
 //! Reading a value, and watching it.
 
-use std::ops::ControlFlow::{Break, Continue};
-
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Value, Watch};
 use zookeeper_client::Error;
 
 use super::stored::value;
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::operations::watch::arm::read_armed;
 use crate::operations::watch::watch_any;
 use crate::session::{Freshness, catch_up};
 use crate::watches::watchers::Watched;
 
-pub(super) struct Read(pub(super) Freshness);
-
-impl<'o> Attempt<Operation<'o>, Failure> for Read {
-    type Output = Option<Value>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<Option<Value>> {
-        settled(operation, session).await?;
-        read(operation, session, self.0).await.map(Break)
-    }
+/// Reads once no abandoned write can take effect.
+pub(super) async fn read_settled(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    freshness: Freshness,
+) -> Result<Option<Value>, Failure> {
+    settled(operation, session).await?;
+    read(operation, session, freshness).await
 }
 
 pub(super) async fn read(
@@ -46,18 +39,13 @@ pub(super) async fn read(
     }
 }
 
-pub(super) struct WatchValue;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
-    type Output = (Option<Value>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<(Option<Value>, Watch)> {
+pub(super) async fn watch_value(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+) -> Result<(Option<Value>, Watch), Failure> {
+    let (shared, path) = (operation.shared, operation.server_path());
+    loop {
         settled(operation, session).await?;
-        let (shared, path) = (operation.shared, operation.server_path());
         let read = read_armed(operation, session, Watched::Node(path.clone()), |client, path| {
             Box::pin(async move {
                 let (data, stat, watcher) = client.get_and_watch_data(path).await?;
@@ -67,20 +55,18 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
         match read.await {
             Ok(((data, stat), watching)) => {
                 let value = value(data, &stat)?;
-                return Ok(Break((Some(value), watch_any(shared, session, watching))));
+                return Ok((Some(value), watch_any(shared, session, watching)));
             }
             Err(Failure::Zk(Error::NoNode)) => {}
             Err(failure) => return Err(failure),
         }
-        let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
+        let watched = read_armed(operation, session, Watched::Missing(path.clone()), |client, path| {
             Box::pin(client.check_and_watch_stat(path))
         });
-        let (stat, watching) = watched.await?;
-        Ok(match stat {
-            None => Break((None, watch_any(shared, session, watching))),
-            // It was created in between.
-            Some(_) => Continue(()),
-        })
+        // Otherwise it was created in between.
+        if let (None, watching) = watched.await? {
+            return Ok((None, watch_any(shared, session, watching)));
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Writing a value.
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
-use zlock_core::kit::{Attempt, Failure as _, SessionKey, WriteAttempts};
+use zlock_core::kit::{Failure as _, SessionKey, WriteAttempts};
 use zlock_core::{Version, WriteOutcome};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, MultiWriter};
 
@@ -13,7 +12,7 @@ use super::receipt::{Used, settle};
 use super::stored::version;
 use crate::error::Failure;
 use crate::operations::create::parents::make_above;
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::session::witness::Witness;
 use crate::session::{ANY_VERSION, Freshness, Shared};
 
@@ -48,32 +47,32 @@ impl<'a> WriteValue<'a> {
         let wanted = Wanted { expected, data, guard, deletes_guard: deleted.is_some() };
         WriteValue { shared, wanted, deleted, attempts: WriteAttempts::default(), used: None }
     }
-}
 
-impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
-    type Output = WriteOutcome;
-
-    async fn attempt(
+    pub(super) async fn attempt(
         &mut self,
-        operation: &mut Operation<'o>,
+        operation: &mut Operation<'_>,
         session: SessionKey,
-    ) -> Attempted<WriteOutcome> {
+    ) -> Result<WriteOutcome, Failure> {
         let used = match &mut self.used {
             Some(used) if used.session == session => used,
             used => used.insert(Used::take(operation, session).await?),
         };
-        settled(operation, session).await?;
-        if !self.attempts.begin(session, self.wanted.expected, operation.budget.ambiguous) {
-            return Err(Failure::PastWrite);
-        }
-        let outcome = attempt(operation, &self.wanted, used).await?;
-        operation.budget.ambiguous = self.attempts.is_past_unknown();
-        let Some(outcome) = outcome else { return Ok(Continue(())) };
+        let outcome = loop {
+            settled(operation, session).await?;
+            if !self.attempts.begin(session, self.wanted.expected, operation.budget.ambiguous) {
+                return Err(Failure::PastWrite);
+            }
+            let outcome = attempt(operation, &self.wanted, used).await?;
+            operation.budget.ambiguous = self.attempts.is_past_unknown();
+            if let Some(outcome) = outcome {
+                break outcome;
+            }
+        };
         self.used = None;
         if let (WriteOutcome::Written(_), Some(deleted)) = (&outcome, &self.deleted) {
             deleted.deleted(operation.shared, session);
         }
-        if self.attempts.is_conclusive(&outcome) { Ok(Break(outcome)) } else { Err(Failure::PastWrite) }
+        if self.attempts.is_conclusive(&outcome) { Ok(outcome) } else { Err(Failure::PastWrite) }
     }
 }
 

@@ -4,10 +4,8 @@ pub(crate) mod numbers;
 pub(crate) mod parents;
 
 use std::mem::replace;
-use std::ops::ControlFlow::{Break, Continue};
-
 use tokio::time::Instant;
-use zlock_core::kit::{Attempt, Failure as _, SessionKey};
+use zlock_core::kit::{Failure as _, SessionKey, repeat};
 use zlock_core::{
     Created, CreatedQueue, FencingToken, Label, Node, NodeId, NodeName, Predecessor, Queue, Result, Sequence,
 };
@@ -16,7 +14,7 @@ use zookeeper_client::{Acls, CreateMode, Error, Stat};
 use crate::error::Failure;
 use crate::operations::create::numbers::{UsedUp, Worth, start_over};
 use crate::operations::delete::{by_name, forget};
-use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation};
 use crate::queues::alone::{Pinned, Plan, Trusted};
 use crate::session::Freshness;
 use crate::session::contents::Contents;
@@ -41,8 +39,23 @@ pub(crate) enum Needs {
     Number,
 }
 
-/// The creation of a node, or finding it if an earlier attempt created it.
-pub(crate) struct Create<'a> {
+/// Creates a node, or finds it if an earlier attempt created it.
+pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> Result<Created> {
+    operation.budget.check_node(wanted.node_id, wanted.data)?;
+    let mut create = Create { wanted, next: Next::First };
+    let created = repeat!(operation.budget, |session| create.attempt(&mut operation, session));
+    // Only this client knows the name of a node whose creator could not list the queue.
+    if created.is_err()
+        && let Next::Recovers { session, made: Some(name) } = &create.next
+        && let Err(failure) = by_name(&mut operation, *session, name).await
+    {
+        tracing::debug!(%name, ?failure, "the node could not be deleted");
+    }
+    created
+}
+
+/// The state between the attempts at a create.
+struct Create<'a> {
     wanted: Wanted<'a>,
     next: Next,
 }
@@ -81,10 +94,25 @@ struct Made {
     sent: Instant,
 }
 
-impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
-    type Output = Created;
+impl Create<'_> {
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+    ) -> Result<Created, Failure> {
+        loop {
+            if let Some(created) = self.once(operation, session).await? {
+                return Ok(created);
+            }
+        }
+    }
 
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Created> {
+    /// Returns `None` if the next attempt may follow at once.
+    async fn once(
+        &mut self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+    ) -> Result<Option<Created>, Failure> {
         let wanted = self.wanted;
         let place = match self.found(operation, session).await? {
             Some(place) => place,
@@ -127,7 +155,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
                     Err(Failure::Zk(Error::NoNode)) => {
                         // The parent may already be gone again when the next attempt begins.
                         crate::operations::create::parents::make(operation, session).await?;
-                        return Ok(Continue(()));
+                        return Ok(None);
                     }
                     Err(failure) => {
                         if operation.budget.ambiguous {
@@ -143,7 +171,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
         operation.budget.ambiguous = true;
         if let Some(next) = discarded(operation, session, &place.node, place.shown.as_ref()).await? {
             (self.next, operation.budget.ambiguous) = (next, false);
-            return Ok(Continue(()));
+            return Ok(None);
         }
         let name = place.node.name.clone();
         match finish(operation, session, wanted, place).await {
@@ -155,24 +183,8 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
                 }
                 Err(failure)
             }
-            finished => finished.map(Break),
+            finished => finished.map(Some),
         }
-    }
-
-    /// Deletes a node whose creator could not list the queue: only this client knows its name.
-    async fn clean_up(&mut self, operation: &mut Operation<'o>) {
-        if let Next::Recovers { session, made: Some(name) } = &self.next
-            && let Err(failure) = by_name(operation, *session, name).await
-        {
-            tracing::debug!(%name, ?failure, "the node could not be deleted");
-        }
-    }
-}
-
-impl<'a> Create<'a> {
-    pub(crate) fn new(operation: &Operation<'_>, wanted: Wanted<'a>) -> Result<Self> {
-        operation.budget.check_node(wanted.node_id, wanted.data)?;
-        Ok(Create { wanted, next: Next::First })
     }
 
     /// Looks for the node of an earlier attempt in this session, if there may be one.

@@ -2,16 +2,15 @@
 
 pub(crate) mod arm;
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, FencingToken, Head, Label, Node, NodeName, Queue, Watch, WatchEvent};
 use zookeeper_client::{Error, EventType, Stat};
 
 use crate::error::Failure;
-use crate::operations::operation::{Attempted, Operation};
+use crate::operations::operation::Operation;
 use crate::operations::watch::arm::read_armed;
 use crate::session::{Freshness, Shared};
 use crate::watches::watchers::Watched;
@@ -21,169 +20,130 @@ use crate::watches::watching::Watching;
 const LOOK_LATER: Duration = Duration::from_secs(1);
 
 /// Arms a watch on a node if it is still as it was seen.
-pub(crate) struct WatchNode<'a> {
-    pub(crate) seen: &'a Node,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
-    type Output = Existence;
-
-    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Existence> {
-        let shared = operation.shared;
-        let read = match read_and_watch(operation, session, &self.seen.name).await {
-            Err(failure) if failure.is_without_a_watch() => {
-                let queue = operation.list(session, Freshness::Told).await?;
-                return Ok(Break(match queue.find(&self.seen.id) {
-                    None => Existence::Deleted,
-                    Some(node) if node.name == self.seen.name => {
-                        Existence::Watching(look_later(operation, session, &failure))
-                    }
-                    Some(node) => Existence::Changed(node.clone()),
-                }));
-            }
-            read => read?,
-        };
-        match read {
-            Some((_, watching)) => {
-                Ok(Break(Existence::Watching(watch(shared, session, watching, self.seen.label))))
-            }
-            // Such a label never changes, and the session's own server has answered.
-            None if self.seen.label.is_fixed() && !shared.may_be_behind(session) => {
-                Ok(Break(Existence::Deleted))
-            }
-            // The node is gone, or was renamed: only a listing shows which.
-            None => {
-                let queue = operation.list(session, Freshness::Told).await?;
-                match queue.find(&self.seen.id) {
-                    None => Ok(Break(Existence::Deleted)),
-                    // A watch connection's server does not have it. The next attempt follows after a pause.
-                    Some(node) if node.name == self.seen.name => Err(Failure::ServersDisagree),
-                    Some(node) => Ok(Break(Existence::Changed(node.clone()))),
+pub(crate) async fn watch_node(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    seen: &Node,
+) -> Result<Existence, Failure> {
+    let shared = operation.shared;
+    let read = match read_and_watch(operation, session, &seen.name).await {
+        Err(failure) if failure.is_without_a_watch() => {
+            let queue = operation.list(session, Freshness::Told).await?;
+            return Ok(match queue.find(&seen.id) {
+                None => Existence::Deleted,
+                Some(node) if node.name == seen.name => {
+                    Existence::Watching(look_later(operation, session, &failure))
                 }
+                Some(node) => Existence::Changed(node.clone()),
+            });
+        }
+        read => read?,
+    };
+    match read {
+        Some((_, watching)) => Ok(Existence::Watching(watch(shared, session, watching, seen.label))),
+        // Such a label never changes, and the session's own server has answered.
+        None if seen.label.is_fixed() && !shared.may_be_behind(session) => Ok(Existence::Deleted),
+        // The node is gone, or was renamed: only a listing shows which.
+        None => {
+            let queue = operation.list(session, Freshness::Told).await?;
+            match queue.find(&seen.id) {
+                None => Ok(Existence::Deleted),
+                // A watch connection's server does not have it. The next attempt follows after a pause.
+                Some(node) if node.name == seen.name => Err(Failure::ServersDisagree),
+                Some(node) => Ok(Existence::Changed(node.clone())),
             }
         }
     }
 }
 
-/// Reads the data of a node, whatever its current name, and arms a watch on its change.
-pub(crate) struct WatchData<'a> {
-    pub(crate) node: &'a Node,
-    /// The node's name, as far as we know.
-    pub(crate) name: NodeName,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
-    type Output = Option<(Vec<u8>, Watch)>;
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
-        if let Some((data, watching)) = read_and_watch(operation, session, &self.name).await? {
-            let watch = watch(operation.shared, session, watching, self.node.label);
-            return Ok(Break(Some((data, watch))));
+/// Reads the data of a node, whatever its current name, and arms a watch on its change. `name` is the last known one.
+pub(crate) async fn watch_data(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+    name: &mut NodeName,
+) -> Result<Option<(Vec<u8>, Watch)>, Failure> {
+    loop {
+        if let Some((data, watching)) = read_and_watch(operation, session, name).await? {
+            return Ok(Some((data, watch(operation.shared, session, watching, node.label))));
         }
-        let Some(now) = operation.renamed(session, self.node).await? else { return Ok(Break(None)) };
-        self.name = now;
-        Ok(Continue(()))
+        let Some(now) = operation.renamed(session, node).await? else { return Ok(None) };
+        *name = now;
     }
 }
 
 /// Lists a queue, and arms a watch on its changes.
-pub(crate) struct WatchQueue;
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
-    type Output = (Queue, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<(Queue, Watch)> {
-        let shared = operation.shared;
-        let names = match watch_names(operation, session).await {
-            Err(failure) if failure.is_without_a_watch() => {
-                let queue = operation.list(session, Freshness::Told).await?;
-                return Ok(Break((queue, look_later(operation, session, &failure))));
-            }
-            names => names?,
-        };
-        Ok(match names {
-            Names::Listed(names, watching) => {
-                Break((Queue::listed(names), watch_any(shared, session, watching)))
-            }
-            Names::Missing(watching) => Break((Queue::default(), watch_any(shared, session, watching))),
-            Names::CreatedMeanwhile => Continue(()),
-        })
+pub(crate) async fn watch_queue(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+) -> Result<(Queue, Watch), Failure> {
+    loop {
+        if let Some(watched) = try_to_watch_queue(operation, session).await? {
+            return Ok(watched);
+        }
     }
 }
 
-/// The names of a path's children.
-pub(crate) enum Names {
-    Listed(Vec<String>, Watching),
-    /// The path does not exist. It has no children to watch, so the watch is on its creation.
-    Missing(Watching),
-    /// The path was created in between.
-    CreatedMeanwhile,
+/// Returns `None` if the path was created in between.
+async fn try_to_watch_queue(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+) -> Result<Option<(Queue, Watch)>, Failure> {
+    Ok(match watch_names(operation, session).await {
+        Err(failure) if failure.is_without_a_watch() => {
+            let queue = operation.list(session, Freshness::Told).await?;
+            Some((queue, look_later(operation, session, &failure)))
+        }
+        names => names?
+            .map(|(names, watching)| (Queue::listed(names), watch_any(operation.shared, session, watching))),
+    })
 }
 
-/// Lists the children of the operation's path, and arms a watch on their changes.
+/// Lists the children of the operation's path, and arms a watch on their changes. A path that does not exist has no children to
+/// watch, so the watch is then on its creation. Returns `None` if the path was created in between.
 pub(crate) async fn watch_names(
     operation: &mut Operation<'_>,
     session: SessionKey,
-) -> Result<Names, Failure> {
+) -> Result<Option<(Vec<String>, Watching)>, Failure> {
     let path = operation.server_path();
     let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
         Box::pin(client.list_and_watch_children(path))
     });
     match listed.await {
-        Ok((names, watching)) => return Ok(Names::Listed(names, watching)),
         Err(Failure::Zk(Error::NoNode)) => {}
-        Err(failure) => return Err(failure),
+        listed => return listed.map(Some),
     }
     let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
         Box::pin(client.check_and_watch_stat(path))
     });
     let (stat, watching) = watched.await?;
-    Ok(if stat.is_none() { Names::Missing(watching) } else { Names::CreatedMeanwhile })
+    Ok(stat.is_none().then(|| (Vec::new(), watching)))
 }
 
-/// Lists a queue, reads its head, and arms a watch on it.
-#[derive(Default)]
-pub(crate) struct WatchHead {
-    /// A head that was listed and then not found.
-    gone: Option<NodeName>,
-}
-
-impl<'o> Attempt<Operation<'o>, Failure> for WatchHead {
-    type Output = (Option<Head>, Watch);
-
-    async fn attempt(
-        &mut self,
-        operation: &mut Operation<'o>,
-        session: SessionKey,
-    ) -> Attempted<(Option<Head>, Watch)> {
+/// Lists a queue, reads its head, and arms a watch on it. `gone` is a head that was listed and then not found.
+pub(crate) async fn watch_head(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    gone: &mut Option<NodeName>,
+) -> Result<(Option<Head>, Watch), Failure> {
+    loop {
         let queue = operation.list(session, Freshness::Told).await?;
         let Some(node) = queue.first() else {
-            return Ok(match WatchQueue.attempt(operation, session).await? {
-                Break((queue, watch)) if queue.is_empty() => Break((None, watch)),
-                _ => Continue(()),
-            });
+            match try_to_watch_queue(operation, session).await? {
+                Some((queue, watch)) if queue.is_empty() => return Ok((None, watch)),
+                _ => continue,
+            }
         };
-        let Some((data, stat, watching)) = read_all_and_watch(operation, session, &node.name).await? else {
-            // A head that was deleted since the listing has a successor, or the queue is empty. If it is listed again, a watch
-            // connection's server does not have it.
-            let before = self.gone.replace(node.name.clone());
-            return if before.as_ref() == Some(&node.name) {
-                Err(Failure::ServersDisagree)
-            } else {
-                Ok(Continue(()))
-            };
-        };
-        let token = FencingToken::new(stat.czxid.cast_unsigned());
-        let watch = watch(operation.shared, session, watching, node.label);
-        Ok(Break((Some(Head::new(node.clone(), data, token)), watch)))
+        if let Some((data, stat, watching)) = read_all_and_watch(operation, session, &node.name).await? {
+            let token = FencingToken::new(stat.czxid.cast_unsigned());
+            let watch = watch(operation.shared, session, watching, node.label);
+            return Ok((Some(Head::new(node.clone(), data, token)), watch));
+        }
+        // A head that was deleted since the listing has a successor, or the queue is empty. If it is listed again, a watch
+        // connection's server does not have it.
+        if gone.replace(node.name.clone()).as_ref() == Some(&node.name) {
+            return Err(Failure::ServersDisagree);
+        }
     }
 }
 

@@ -238,6 +238,11 @@ impl Run {
     pub(crate) fn begins_again(&self) -> bool {
         self.candidacy.is_some() || self.membership.is_some()
     }
+
+    /// Returns how long it may take until the command is started. `None` without a limit.
+    pub(crate) fn time_to_start(&self) -> Option<Duration> {
+        self.wait.or((self.no_wait && !self.begins_again()).then_some(Duration::ZERO))
+    }
 }
 
 /// What `zlock join` does instead of acquiring a lock.

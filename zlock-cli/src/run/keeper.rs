@@ -116,20 +116,24 @@ impl Keeper {
         let (done, is_removed) = match Grace::new(self.args.kill_after, terms) {
             Err(why) => (Err(Failure::failed(why)), true),
             Ok(grace) => loop {
-                let acquire = async {
-                    let held = hold(&self.args, &client, terms, began, tick, log).await?;
-                    held.lasts(&store, grace).await;
-                    Ok(held)
-                };
                 let held = tokio::select! {
                     biased;
                     code = interrupted(link) => Err(Failure::new(code, "")),
-                    held = acquire => held,
+                    held = hold(&self.args, &client, terms, began, tick, log) => held,
                 };
                 let held = match held {
                     Ok(held) => held,
                     Err(failure) => break (Err(failure), false),
                 };
+                let interrupted = tokio::select! {
+                    biased;
+                    code = interrupted(link) => Some(code),
+                    () = held.lasts(&store, grace) => None,
+                };
+                if let Some(code) = interrupted {
+                    // A claim does not look as if its command had begun.
+                    break self.release(held, Err(Failure::new(code, "")), link, log).await;
+                }
                 if let Some(ended) = self.hold(held, grace, &store, link, began, log).await {
                     break ended;
                 }
@@ -182,10 +186,14 @@ impl Keeper {
             Err(failure) => Ok(Err(failure)),
         };
         // What is claimed is claimed once.
-        let may_begin_again =
-            !matches!(held, Held::Job(_)) && self.args.wait.is_none_or(|wait| began.elapsed() < wait);
-        let begins_again = run.is_err() && may_begin_again;
-        let done = match run.unwrap_or_else(Err) {
+        let may_begin_again = !matches!(held, Held::Job(_))
+            && self.args.time_to_start().is_none_or(|time| began.elapsed() < time);
+        let mut begins_again = run.is_err() && may_begin_again;
+        let mut done = run.unwrap_or_else(Err);
+        if begins_again && let Some(by) = self.taken_over(&held, !held.is_held()).await {
+            (begins_again, done) = (false, Err(Failure::new(exit::LOST, by.to_string())));
+        }
+        let done = match done {
             Err(failure) if begins_again => {
                 log.say(format!("{}; trying again", failure.message));
                 link.send(Message::Waiting);
@@ -193,7 +201,19 @@ impl Keeper {
             }
             done => self.ended(&held, done, link).await,
         };
-        let ended = match held {
+        let ended = self.release(held, done, link, log).await;
+        (!begins_again).then_some(ended)
+    }
+
+    /// Releases what was held, or records how a claimed tick or key has ended. Also returns `true` if the node is gone.
+    async fn release(
+        &self,
+        held: Held,
+        done: Result<u8, Failure>,
+        link: &Link,
+        log: &mut Log,
+    ) -> (Result<u8, Failure>, bool) {
+        match held {
             Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
             Held::Job(run) => {
                 let ended = end(*run, done, log).await;
@@ -201,8 +221,7 @@ impl Keeper {
                 ended
             }
             Held::Member(member) => (done, leave(member, log).await),
-        };
-        (!begins_again).then_some(ended)
+        }
     }
 
     /// Reports to the front how the command has ended. Returns the outcome of the whole.

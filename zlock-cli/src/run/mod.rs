@@ -100,7 +100,7 @@ fn start(mut args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
             let again = Again {
                 after_loss: args.begins_again(),
                 unstarted_until: args
-                    .wait
+                    .time_to_start()
                     .or(is_claimed.then_some(Duration::ZERO))
                     .map(|wait| began.plus(wait)),
             };

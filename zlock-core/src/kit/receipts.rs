@@ -53,6 +53,8 @@ impl<K: Ord + Clone, R: Default + PartialEq> Receipts<K, R> {
     /// # Cancel safety
     /// Safe.
     pub async fn take(self: &Arc<Self>, key: &K, path: &LockPath) -> Receipt<K, R> {
+        // Writes that wait for an abandoned one on their path take no turn from others.
+        self.settled(path).await;
         // The semaphore is never closed.
         let permit = self.permits.clone().acquire_owned().await.ok();
         let state = &mut *self.lock();
@@ -103,7 +105,7 @@ impl<K: Ord + Clone, R: Default + PartialEq> Receipts<K, R> {
             is_reused,
             is_abandoned: false,
             is_forgotten: false,
-            _permit: permit,
+            permit,
         }
     }
 
@@ -151,7 +153,7 @@ pub struct Receipt<K: Ord + Clone, R: Default + PartialEq> {
     is_abandoned: bool,
     is_forgotten: bool,
     /// `None` for a receipt that is to be removed.
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<K: Ord + Clone, R: Default + PartialEq> Receipt<K, R> {
@@ -172,6 +174,7 @@ impl<K: Ord + Clone, R: Default + PartialEq> Receipt<K, R> {
     pub fn abandon(&mut self) {
         if !std::mem::replace(&mut self.is_abandoned, true) {
             *self.receipts.lock().abandoned.entry(self.path.clone()).or_default() += 1;
+            self.permit = None;
         }
     }
 

@@ -185,10 +185,10 @@ pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Grante
     let last = Mutex::new(None);
     let attempts = establish(store, None, Attempts::first(), &causes, |failure| {
         let class = failure.classify();
-        let error = failure.explain(options.connect_error(class.kind));
         if !class.retryable {
-            return Some(error);
+            return Some(failure.explain(options.connect_error(class.kind)));
         }
+        let error = failure.explain(unavailable());
         tracing::debug!(%error, "no session yet");
         *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         None
@@ -225,9 +225,11 @@ async fn establish<S: SessionStore>(
     loop {
         attempts.pause().await;
         let (shortest, longest) = store.patience();
-        let (began, patience) = (Instant::now(), attempts.time(shortest, longest));
+        let (mut began, patience) = (Instant::now(), attempts.time(shortest, longest));
         let attempt = async {
             causes.look_at(store, store.servers().await?);
+            // A slow name server says nothing about the servers.
+            began = Instant::now();
             store.begin(old, patience).await
         };
         match attempt.await {
@@ -389,7 +391,9 @@ impl Causes {
     }
 
     /// Probes these servers from now on.
-    fn look_at<S: SessionStore>(&self, store: &S, servers: Vec<String>) {
+    fn look_at<S: SessionStore>(&self, store: &S, mut servers: Vec<String>) {
+        // A lookup returns the same servers in any order.
+        servers.sort();
         let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
         if probe.0 != servers {
             *probe = (servers.clone(), store.probe(servers).map(Arc::new));
@@ -433,7 +437,7 @@ impl Causes {
             loop {
                 sleep(LOOK).await;
                 let causes = self.text();
-                if causes != reported {
+                if !causes.is_empty() && causes != reported {
                     reported.clone_from(&causes);
                     report(causes);
                 }

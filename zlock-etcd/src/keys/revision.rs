@@ -98,7 +98,7 @@ impl History {
         revision: i64,
         is_linearizable: bool,
     ) -> Result<(), Failure> {
-        let mut agrees = true;
+        let (mut agrees, mut is_news) = (true, false);
         self.0.send_if_modified(|now| {
             agrees = now.gone_back == known.gone_back;
             let is_other = now.cluster != 0 && cluster != now.cluster;
@@ -107,17 +107,19 @@ impl History {
                 return false;
             }
             if is_other || is_linearizable && revision < known.revision {
-                tracing::error!(
-                    before = ?known, cluster, revision,
-                    "the cluster was restored to an older state, or its members disagree: the session ends"
-                );
                 *now = Known { cluster, revision, gone_back: now.gone_back + 1 };
-                agrees = false;
+                (agrees, is_news) = (false, true);
                 return true;
             }
             (now.cluster, now.revision) = (cluster, now.revision.max(revision));
             false
         });
+        if is_news {
+            tracing::error!(
+                before = ?known, cluster, revision,
+                "the cluster was restored to an older state, or its members disagree: the session ends"
+            );
+        }
         if agrees { Ok(()) } else { Err(Failure::Restored) }
     }
 

@@ -499,6 +499,9 @@ async fn absent(
             None => absent.push(node_id.clone()),
         }
     }
+    if sought.is_empty() {
+        return Ok(absent);
+    }
     let search = Search { mark, nodes: sought };
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };

@@ -6,6 +6,7 @@ use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result, Watch};
 
 use crate::client::inner::ClientInner;
 use crate::place::granted::no_token;
+use crate::place::pauses::PAUSES;
 use crate::view::{Follower, Freshness, Source};
 
 /// The leader of an election.
@@ -115,7 +116,13 @@ impl Source for Heads {
 /// Reads the leader without a watch.
 pub(super) async fn leader(client: &ClientInner, path: &LockPath) -> Result<Option<Leader>> {
     let backend = client.backend();
+    let (mut pauses, mut rounds) = (PAUSES.start(), 0_u32);
     loop {
+        // A store whose servers contradict each other may list a head that another request does not find.
+        if rounds > 1 {
+            pauses.sleep().await;
+        }
+        rounds += 1;
         let queue = backend.children(path).await?;
         let Some(head) = queue.first() else { return Ok(None) };
         // A head that was deleted since the listing has a successor, or nobody leads.

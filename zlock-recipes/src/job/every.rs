@@ -299,6 +299,8 @@ impl<S: Schedule> Ticks<S> {
     async fn claim(&mut self, current: Current) -> Result<Option<JobRun>> {
         let (tick, path) = (current.tick, self.job.path().clone());
         let mut claimed = self.try_claim(current, None).await;
+        // Any outcome is that of a record.
+        self.is_new &= claimed.is_err();
         let waits = match &claimed {
             Ok(Err(Outcome::Running(run))) => run.tick < tick || run.attempt < self.job.attempts,
             Ok(_) => false,

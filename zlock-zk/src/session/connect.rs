@@ -39,10 +39,10 @@ impl Shared {
     /// Returns the current servers in groups, the preferred group first. Without an answer of a name server, these are the
     /// servers of the last lookup.
     pub(crate) async fn servers(&self) -> Result<Arc<[Vec<String>]>, String> {
-        let known = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let found = match known {
-            None => self.options.servers().await?,
-            Some(known) => match timeout(LOOK_UP_TIME, self.options.servers()).await {
+        let known = self.known_servers();
+        let found = match known.is_empty() {
+            true => self.options.servers().await?,
+            false => match timeout(LOOK_UP_TIME, self.options.servers()).await {
                 Ok(Ok(found)) => found,
                 unknown => {
                     tracing::debug!(?unknown, ?known, "the servers are not found in DNS");
@@ -51,8 +51,13 @@ impl Shared {
             },
         };
         let found: Arc<[_]> = found.into();
-        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
         Ok(found)
+    }
+
+    /// Returns the servers that were found last.
+    pub(crate) fn known_servers(&self) -> Arc<[Vec<String>]> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -77,7 +77,7 @@ impl SessionStore for ZkSessions {
     /// The old session needs no end: the library closes it as soon as it can reach a server, and its requests stay in it.
     async fn begin(&self, _: Option<SessionId>, patience: Duration) -> Result<Begun<Established>, Failure> {
         let (shared, failed) = (&self.shared, self.failed.fetch_add(1, Ordering::Relaxed));
-        let groups = shared.servers().await.map_err(Failure::NoWay)?;
+        let groups = shared.known_servers();
         let group = groups.get(failed % groups.len().max(1)).cloned().unwrap_or_default();
         let patience = time(&shared.options, patience);
         let connector = connector(&shared.options, patience).await.map_err(Failure::NoWay)?;
@@ -181,8 +181,10 @@ impl SessionStore for ZkSessions {
     /// also based on its own clock, without an answer of a server.
     async fn end(&self, _: SessionId, kept: Option<&mut Kept>) -> Result<Close, Failure> {
         let Some(Kept { states, .. }) = kept else { return Ok(Close::Pending) };
-        if states.peek_state() != SessionState::SyncConnected {
-            return Ok(Close::Pending);
+        match states.peek_state() {
+            SessionState::Closed => return Ok(Close::Ended),
+            SessionState::SyncConnected => {}
+            _ => return Ok(Close::Pending),
         }
         loop {
             let state = states.changed().await;

@@ -146,7 +146,7 @@ pub(crate) struct Shared {
     pub(crate) listings: Listings,
     pub(crate) alone: Alone,
     /// The servers that were found last, in groups.
-    pub(crate) servers: Mutex<Option<Arc<[Vec<String>]>>>,
+    pub(crate) servers: Mutex<Arc<[Vec<String>]>>,
     pub(crate) in_flight: InFlight,
 }
 

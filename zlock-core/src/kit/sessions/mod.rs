@@ -187,12 +187,13 @@ impl<T> Sessions<T> {
     /// Records the failure of an attempt at a new session, and logs it if its [`FailureLog`] says so. Operations that time out
     /// while there is no session report the last such error as the cause.
     pub fn attempt_failed(&self, error: Error) {
-        {
+        let is_due = {
             let mut state = self.lock();
-            if state.attempts_log.is_due(&error) {
-                tracing::warn!(%error, "no session yet");
-            }
-            state.last_attempt = Some(error);
+            state.last_attempt = Some(error.clone());
+            state.attempts_log.is_due(&error)
+        };
+        if is_due {
+            tracing::warn!(%error, "no session yet");
         }
         self.changed.notify();
     }

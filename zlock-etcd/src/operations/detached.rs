@@ -7,8 +7,7 @@
 //! But a value may have such a name, too, and then it never was a place. So a key is removed only if its first revision, unless
 //! that was compacted, shows that it was created with a lease. Otherwise, this client ignores the key from then on.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
@@ -26,20 +25,6 @@ use crate::operations::operation::Operation;
 use crate::requests::txn::is_still;
 use crate::session::lease::read;
 use crate::session::renewal::Answerer;
-
-/// Keys with the names of places that are none: the revisions at which they were created.
-#[derive(Debug, Default)]
-pub(crate) struct Ignored(Mutex<BTreeMap<String, i64>>);
-
-impl Ignored {
-    pub(crate) fn contains(&self, key: &str, created: i64) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&created)
-    }
-
-    fn insert(&self, key: String, created: i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, created);
-    }
-}
 
 /// The result of checking the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,18 @@
+//! Keys that look like places and are none.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Keys with the names of places that are none: the revisions at which they were created.
+#[derive(Debug, Default)]
+pub(crate) struct Ignored(Mutex<BTreeMap<String, i64>>);
+
+impl Ignored {
+    pub(crate) fn contains(&self, key: &str, created: i64) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&created)
+    }
+
+    pub(crate) fn insert(&self, key: String, created: i64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, created);
+    }
+}

@@ -203,10 +203,8 @@ impl Model for Heartbeats {
                 if state.faults > 0 || state.is_late {
                     actions.push(Action::Lose);
                 }
-                if state.faults > 0 {
-                    if at_rest {
-                        actions.push(Action::ServeWithoutRenewal);
-                    }
+                if state.faults > 0 && at_rest {
+                    actions.push(Action::ServeWithoutRenewal);
                 }
             }
             Some(Wire::Answer { .. }) => {

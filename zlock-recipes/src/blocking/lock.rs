@@ -13,7 +13,7 @@ use crate::locks::kind::Kind;
 use crate::locks::lock::Lock;
 use crate::{Handoff, Participant};
 
-/// The blocking version of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`]
+/// The blocking version of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`] and [`MultiLock`]
 /// are aliases of it. Cheap to clone. Threads may share it.
 #[derive(Clone, Debug)]
 pub struct LockHandle<L> {

@@ -143,25 +143,3 @@ async fn creates_whose_clean_up_is_refused_hold_up_no_other() {
     })
     .await;
 }
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
-}
-
-#[test]
-fn an_acquisition_restores_the_connection_in_the_next_runtime() {
-    let server = MemServer::new();
-    let (client, link) = runtime().block_on(async {
-        let client = Client::new(server.connect());
-        let link = server.link_of(client.session_events().current().id).unwrap();
-        link.suspend();
-        sleep(Duration::from_millis(100)).await;
-        (client, link)
-    });
-    link.heal();
-    runtime().block_on(async {
-        let mutex = client.mutex("/app/lock").unwrap();
-        drop(mutex.acquire_timeout(Duration::from_secs(2)).await.unwrap());
-        assert_eq!(client.session_events().current().epoch, 1);
-    });
-}

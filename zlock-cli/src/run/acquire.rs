@@ -29,7 +29,7 @@ pub(super) async fn connect(
         let left = args.wait.map(|wait| wait.saturating_sub(since.elapsed()));
         let connected = match left.filter(|left| !left.is_zero()) {
             None => target.connect().await,
-            Some(left) => target.clone().within(left).connect().await,
+            Some(left) => target.clone().within(tenths(left)).connect().await,
         };
         let waits = || args.begins_again() || args.wait.is_some_and(|wait| since.elapsed() + PAUSE < wait);
         match connected {
@@ -40,6 +40,12 @@ pub(super) async fn connect(
             connected => return Ok(connected?),
         }
     }
+}
+
+/// Rounds up to tenths of a second, since an error shows the time.
+fn tenths(time: Duration) -> Duration {
+    const TENTH: Duration = Duration::from_millis(100);
+    TENTH * u32::try_from(time.as_nanos().div_ceil(TENTH.as_nanos())).unwrap_or(u32::MAX)
 }
 
 /// What the keeper holds while the command runs.

@@ -4,7 +4,6 @@
 //! first bytes of the response. It opens no session, and costs nothing if a connect succeeds soon. It runs in its own threads
 //! and uses the standard library's sockets, so that a backend whose client brings its own reactor does not need tokio's.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -130,17 +129,6 @@ impl Probe {
         }
     }
 
-    /// Probes the hosts repeatedly. Never completes.
-    ///
-    /// # Cancel safety
-    /// Same as [`hopeless`](Self::hopeless).
-    pub async fn watch(&self) -> Infallible {
-        loop {
-            self.hopeless().await;
-            sleep(PAUSE).await;
-        }
-    }
-
     /// Returns the latest findings, host by host, or an empty string if there are none.
     pub fn causes(&self) -> String {
         let found = self.found();
@@ -149,14 +137,6 @@ impl Probe {
             Some(format!("{host}: {}", finding.text(self.protocol, self.tls)))
         };
         self.hosts.iter().zip(found.iter()).filter_map(cause).collect::<Vec<_>>().join("; ")
-    }
-
-    /// Returns the message of a connect that timed out.
-    pub fn no_session_within(&self, time: Duration) -> String {
-        match self.causes() {
-            causes if causes.is_empty() => format!("no session within {time:?}"),
-            causes => format!("no session within {time:?}: {causes}"),
-        }
     }
 
     fn found(&self) -> MutexGuard<'_, Vec<Option<Finding>>> {

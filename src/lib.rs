@@ -100,17 +100,17 @@ pub mod metrics;
 
 pub use connect::{Connect, connect};
 pub use zlock_core::{
-    Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
-    Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
-    TextOrFile, Value, Version, with_dedicated_thread,
+    Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, MAX_DATA, NodeName,
+    Phase, Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState,
+    SessionTerms, TextOrFile, Value, Version, with_dedicated_thread,
 };
 pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
     DynLock, Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader,
     LeaderContext, LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockKind,
-    LockTemplate, MAX_NODE_DATA, Member, Members, MembersView, MembersWatch, Membership, MultiGuard,
-    MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue,
-    Shutdown, Slot, Slots, Then, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
+    LockTemplate, Member, Members, MembersView, MembersWatch, Membership, MultiGuard, MultiLock, Participant,
+    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots,
+    Then, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
 };
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait
@@ -134,7 +134,7 @@ pub use zlock_recipes::{
 /// let backend = Arc::new(MemServer::new().connect());
 /// let client = Client::new(backend.clone());
 /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-/// let queue = backend.children(&LockPath::new("/app/orders/42")?).await?;
+/// let queue = backend.children(&LockPath::new("/app/orders/42")?, None).await?;
 /// let holder = holders(&queue).next();
 /// assert_eq!(holder.map(|node| &node.name), Some(&guard.node()));
 /// # guard.release().await?;
@@ -145,10 +145,10 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice,
-        Existence, Groups, GuardNode, HandOver, Head, Job, Joined, Label, ListedMember, LockPath,
-        MemberContents, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration, Replaced, Sequence,
-        Target, Values, Watch, WatchEvent, WriteOutcome,
+        Background, ConnectUrl, Consistency, CoordinationBackend, Created, CreatedQueue, DataWrite, Deletion,
+        DeletionNotice, Existence, Groups, GuardNode, Head, IntoBackend, Job, Joined, Label, ListedMember,
+        LockPath, MemberContents, Needs, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration,
+        Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

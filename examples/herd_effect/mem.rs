@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use zlock::backend::{CoordinationBackend, Existence, Label, Node, NodeIds, Target};
+use zlock::backend::{CoordinationBackend, Existence, Label, Needs, Node, NodeIds, Target};
 use zlock::mem::{MemBackend, MemServer};
 use zlock::{Client, LockPath};
 
@@ -107,7 +107,10 @@ struct WatchParent {
 impl Contender for WatchParent {
     async fn acquire(&mut self) -> Result {
         let token = self.tokens.next();
-        let created = self.backend.create_ephemeral_sequential(&self.path, Label::Lock, &token, b"").await?;
+        let created = self
+            .backend
+            .create_ephemeral_sequential(&self.path, Label::Lock, &token, b"", Needs::Queue)
+            .await?;
         self.node = Some(created.node);
         loop {
             let (queue, watch) = self.backend.children_with_watch(&self.path).await?;
@@ -120,7 +123,7 @@ impl Contender for WatchParent {
 
     async fn release(&mut self) -> Result {
         let node = self.node.take().ok_or("not held")?;
-        self.backend.delete(&self.path, &Target::Node(node)).await?;
+        self.backend.delete(&self.path, &Target::Node(node), None).await?;
         Ok(())
     }
 }

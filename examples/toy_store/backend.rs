@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence,
-    FencingToken, Groups, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result,
-    Sequence, SessionEvents, Target, Values, Watch, WatchEvent, async_trait,
+    Background, Close, CloseReason, CoordinationBackend, Created, DataWrite, Deletion, Error, ErrorKind,
+    Existence, FencingToken, Label, LockPath, Needs, Node, NodeData, NodeId, NodeName, Queue, Result,
+    Sequence, SessionEvents, Target, Watch, WatchEvent, async_trait,
 };
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
@@ -167,7 +167,7 @@ impl Shared {
                 Ok(Ok(Some(answer))) => {
                     // The next request to keep the session alive need not be waited for.
                     self.sessions.resume(session);
-                    return Ok((session, answer));
+                    return budget.finish(Ok((session, answer)));
                 }
                 Ok(Ok(None)) => {
                     self.sessions.lose(session);
@@ -237,6 +237,7 @@ impl CoordinationBackend for ToyBackend {
         label: Label,
         id: &NodeId,
         data: &[u8],
+        _: Needs,
     ) -> Result<Created> {
         let mut budget = self.shared.budget("create", parent);
         budget.check_node(id, data)?;
@@ -257,7 +258,7 @@ impl CoordinationBackend for ToyBackend {
         Ok(Created::new(node, queue, session.epoch, self.shared.sessions.own().insert(id)))
     }
 
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+    async fn children(&self, parent: &LockPath, _: Option<&Node>) -> Result<Queue> {
         Ok(self.shared.read("children", parent, |table| queue(table, parent)).await?.1)
     }
 
@@ -299,7 +300,7 @@ impl CoordinationBackend for ToyBackend {
         }
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
+    async fn delete(&self, parent: &LockPath, target: &Target, _: Option<&Node>) -> Result<Deletion> {
         self.shared.sessions.own().remove(target.id());
         let mut budget = self.shared.budget("delete", parent);
         let delete = |table: &mut Table, _| table.delete(|row| is_it(row, parent, target.id()));
@@ -326,51 +327,32 @@ impl CoordinationBackend for ToyBackend {
         Ok(Some((row.data, self.shared.watch(session, look))))
     }
 
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let mut budget = self.shared.budget("set_data", parent);
-        budget.check_size(data)?;
-        let write = |table: &mut Table, _| {
-            change(table, parent, &node.id, |row| {
-                row.data = data.to_vec();
-                row.writes += 1;
-            })
-        };
-        let (_, row) = self.shared.transaction(&mut budget, true, write).await?;
-        row.map(drop).ok_or_else(|| budget.error(ErrorKind::NodeDeleted))
-    }
-
-    async fn replace_data(
+    async fn write_data(
         &self,
         parent: &LockPath,
         node: &Node,
-        writes: u64,
+        expected: Option<u64>,
         data: &[u8],
-    ) -> Result<Replaced> {
-        let mut budget = self.shared.budget("replace_data", parent);
+    ) -> Result<DataWrite> {
+        let mut budget = self.shared.budget("write_data", parent);
         budget.check_size(data)?;
         let write = |table: &mut Table, _| {
             let row = find(table, parent, &node.id).cloned()?;
-            if row.writes == writes {
+            let is_expected = expected.is_none_or(|writes| row.writes == writes);
+            if is_expected {
                 change(table, parent, &node.id, |row| {
                     row.data = data.to_vec();
                     row.writes += 1;
                 });
             }
-            Some(row)
+            Some((row, is_expected))
         };
-        let (_, row) = self.shared.transaction(&mut budget, true, write).await?;
-        let row = row.ok_or_else(|| budget.error(ErrorKind::NodeDeleted))?;
+        let (_, written) = self.shared.transaction(&mut budget, true, write).await?;
+        let (row, is_written) = written.ok_or_else(|| budget.error(ErrorKind::NodeDeleted))?;
         // Written by this transaction, or by one whose answer was lost.
-        let is_ours = budget.ambiguous && row.writes == writes + 1 && row.data == data;
-        Ok(if row.writes == writes || is_ours { Replaced::Written } else { Replaced::Conflict(row.writes) })
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        Some(self)
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        Some(self)
+        let is_ours = budget.ambiguous && expected.map(|writes| writes + 1) == Some(row.writes);
+        let is_written = is_written || is_ours && row.data == data;
+        Ok(if is_written { DataWrite::Written } else { DataWrite::Conflict(row.writes) })
     }
 
     fn session_events(&self) -> SessionEvents {

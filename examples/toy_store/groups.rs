@@ -1,4 +1,4 @@
-//! The groups of the store: rows with names of their members' choice. A backend may lack this file.
+//! The groups of the store: rows with names of their members' choice.
 
 use zlock_core::kit::SessionKey;
 use zlock_core::{

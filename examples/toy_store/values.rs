@@ -1,9 +1,9 @@
-//! The values of the store: rows without a session. A backend may lack this file.
+//! The values of the store: rows without a session.
 
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WatchEvent, WriteOutcome,
-    async_trait,
+    Consistency, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WatchEvent,
+    WriteOutcome, async_trait,
 };
 
 use crate::backend::ToyBackend;
@@ -36,7 +36,7 @@ fn put(table: &mut Table, row: Row) {
 
 #[async_trait]
 impl Values for ToyBackend {
-    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+    async fn value(&self, path: &LockPath, _: Consistency) -> Result<Option<Value>> {
         Ok(self.shared.read("value", path, |table| find(table, path)).await?.1)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use zlock::backend::{CoordinationBackend, LockPath};
+use zlock::backend::LockPath;
 use zlock::{Client, Handoff, InterProcessMutex, Lock, Release};
 
 use crate::drive::{Measured, Sample, Task, Turn, drive};
@@ -182,7 +182,7 @@ async fn queue(store: &Store) {
         })
         .collect();
     let path = LockPath::new(&path).expect("a path");
-    while backend.children(&path).await.expect("children").len() <= WAITERS {
+    while backend.children(&path, None).await.expect("children").len() <= WAITERS {
         sleep(Duration::from_millis(5)).await;
     }
     let enqueued = began.elapsed();

@@ -4,7 +4,6 @@ use std::mem::replace;
 use std::process::ExitCode;
 
 use serde_json::json;
-use zlock::backend::CoordinationBackend as _;
 
 use crate::args::Below;
 use crate::exit::{Failure, say};

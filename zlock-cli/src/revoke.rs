@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use zlock::backend::{CoordinationBackend as _, Deletion, Label, Target as Place};
+use zlock::backend::{Deletion, Label, Target as Place};
 use zlock::{Client, LockPath};
 
 use crate::args::{Lock, Revoke};
@@ -36,7 +36,7 @@ pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
 
 /// Asks the holders of a lock, or the leader of an election.
 pub(crate) async fn ask(store: &Store, client: &Client, path: &LockPath) -> Result<usize, Failure> {
-    let queue = store.backend.children(path).await?;
+    let queue = store.backend.children(path, None).await?;
     if queue.first().is_some_and(|head| head.label == Label::Candidate) {
         return Ok(usize::from(client.election(path)?.request_step_down().await?.is_some()));
     }
@@ -46,10 +46,10 @@ pub(crate) async fn ask(store: &Store, client: &Client, path: &LockPath) -> Resu
 /// Removes the node with this token. Returns `true` if the node existed.
 async fn remove(store: &Store, path: &LockPath, token: u64) -> Result<bool, Failure> {
     let backend = &store.backend;
-    for node in backend.children(path).await?.into_vec() {
+    for node in backend.children(path, None).await?.into_vec() {
         let Some(data) = backend.data(path, &node).await? else { continue };
         if data.fencing_token.is_some_and(|found| found.number() == token) {
-            let deletion = backend.delete(path, &Place::Node(node)).await?;
+            let deletion = backend.delete(path, &Place::Node(node), None).await?;
             return Ok(deletion == Deletion::Deleted);
         }
     }

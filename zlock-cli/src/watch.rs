@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::sleep;
-use zlock::backend::{CoordinationBackend as _, Watch as Change};
+use zlock::backend::Watch as Change;
 use zlock::{Client, ErrorKind, LockPath, Participant};
 
 use crate::args::Lock;

@@ -16,11 +16,12 @@ mod signal;
 #[doc(no_inline)]
 pub use async_trait::async_trait;
 pub use contract::backend::{
-    Close, CoordinationBackend, Created, CreatedQueue, Deletion, Existence, HandOver, Head, Replaced, Target,
+    Close, CoordinationBackend, Created, CreatedQueue, DataWrite, Deletion, Existence, Head, IntoBackend,
+    MAX_DATA, Needs, Target,
 };
 pub use contract::background::{Background, Job};
 pub use contract::groups::{Groups, Joined, ListedMember, MemberContents, Registration};
-pub use contract::values::{GuardNode, Value, Values, Version, WriteOutcome};
+pub use contract::values::{Consistency, GuardNode, Value, Values, Version, WriteOutcome};
 pub use contract::watch::{Watch, WatchEvent};
 pub use error::excerpt::Excerpt;
 pub use error::failure::LastFailure;

@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
-    Head, Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms,
-    Target, Values, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, DataWrite, Deletion, Existence, Head,
+    Label, LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target,
+    Watch,
 };
 
 use crate::config::EtcdOptions;
 use crate::operations::create::create;
-use crate::operations::delete::{delete, hand_over};
+use crate::operations::delete::delete;
 use crate::operations::head::arm_head;
 use crate::operations::operation::Operation;
 use crate::operations::read;
@@ -94,18 +94,14 @@ impl CoordinationBackend for EtcdBackend {
         label: Label,
         node_id: &NodeId,
         data: &[u8],
+        _: Needs,
     ) -> Result<Created> {
         create(self.operation("create", parent), label, node_id, data).await
     }
 
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+    async fn children(&self, parent: &LockPath, up_to: Option<&Node>) -> Result<Queue> {
         let mut operation = self.operation("children", parent);
-        repeat!(operation.budget, |lease| read::list(&operation, lease))
-    }
-
-    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        let mut operation = self.operation("children_up_to", parent);
-        repeat!(operation.budget, |lease| read::list_up_to(&operation, lease, node))
+        repeat!(operation.budget, |lease| read::list(&operation, lease, up_to))
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
@@ -125,12 +121,8 @@ impl CoordinationBackend for EtcdBackend {
         Ok(relabelled)
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        delete(self.operation("delete", parent), target).await
-    }
-
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        hand_over(self.operation("delete", parent), node, next).await
+    async fn delete(&self, parent: &LockPath, target: &Target, next: Option<&Node>) -> Result<Deletion> {
+        delete(self.operation("delete", parent), target, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
@@ -143,36 +135,27 @@ impl CoordinationBackend for EtcdBackend {
         repeat!(operation.budget, |lease| watch::arm_data(&operation, lease, node))
     }
 
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let mut operation = self.operation("set_data", parent);
-        operation.budget.check_size(data)?;
-        let mut now = Now::of(node);
-        repeat!(operation.budget, |lease| write::set(&mut operation, lease, node, &mut now, data))
-    }
-
-    async fn replace_data(
+    async fn write_data(
         &self,
         parent: &LockPath,
         node: &Node,
-        writes: u64,
+        expected: Option<u64>,
         data: &[u8],
-    ) -> Result<Replaced> {
-        let mut operation = self.operation("replace_data", parent);
+    ) -> Result<DataWrite> {
+        let mut operation = self.operation("write_data", parent);
         operation.budget.check_size(data)?;
-        repeat!(operation.budget, |lease| write::replace(&mut operation, lease, node, writes, data))
+        if let Some(writes) = expected {
+            return repeat!(operation.budget, |lease| {
+                write::replace(&mut operation, lease, node, writes, data)
+            });
+        }
+        let mut now = Now::of(node);
+        repeat!(operation.budget, |lease| write::set(&mut operation, lease, node, &mut now, data))
     }
 
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
         let mut operation = self.operation("head_with_watch", parent);
         repeat!(operation.budget, |lease| arm_head(&operation, lease))
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        Some(self)
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

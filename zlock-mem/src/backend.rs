@@ -8,9 +8,9 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
-    Head, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, SessionEvents,
-    SessionTerms, Target, Values, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, DataWrite, Deletion, Existence, Head,
+    Label, LockPath, Needs, Node, NodeData, NodeId, NodeName, Queue, Result, SessionEvents, SessionTerms,
+    Target, Watch,
 };
 
 use crate::armed::Arming;
@@ -118,23 +118,13 @@ impl CoordinationBackend for MemBackend {
         label: Label,
         node_id: &NodeId,
         data: &[u8],
+        needs: Needs,
     ) -> Result<Created> {
-        let wanted = Wanted { label, node_id, data, is_unlisted: false };
+        let wanted = Wanted { label, node_id, data, needs };
         create(self.operation("create", parent), wanted).await
     }
 
-    async fn create_unlisted(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        let wanted = Wanted { label, node_id, data, is_unlisted: true };
-        create(self.operation("create", parent), wanted).await
-    }
-
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+    async fn children(&self, parent: &LockPath, _: Option<&Node>) -> Result<Queue> {
         let (_, queue) = self.operation("children", parent).list(|| None).await?;
         Ok(queue)
     }
@@ -184,7 +174,7 @@ impl CoordinationBackend for MemBackend {
             let (from_, to_) = (from.as_str().into(), to.as_str().into());
             let request = Request::Relabel { parent: parent.clone(), from: from_, to: to_ };
             match operation.ask_in(session, request).await {
-                Ok(Answer::Done) => return Ok(done),
+                Ok(Answer::Done) => return operation.budget.finish(Ok(done)),
                 Ok(Answer::NoNode) => match operation.find(&node.id).await? {
                     Some(found) if found.name == to => return Ok(done),
                     Some(found) => from = found.name,
@@ -200,28 +190,10 @@ impl CoordinationBackend for MemBackend {
         }
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
+    async fn delete(&self, parent: &LockPath, target: &Target, next: Option<&Node>) -> Result<Deletion> {
         let mut operation = self.operation("delete", parent);
         self.shared.sessions.own().remove(target.id());
-        operation.delete(target).await
-    }
-
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        let mut operation = self.operation("delete", parent);
-        self.shared.sessions.own().remove(&node.id);
-        let session = operation.budget.session().await?;
-        if node.session == Some(session.id) {
-            let next = next.iter().map(|next| next.name.as_str().into()).collect();
-            let request = Request::Delete { parent: parent.clone(), name: node.name.as_str().into(), next };
-            match operation.ask_in(session, request).await {
-                Ok(Answer::Done) => return Ok(HandOver::Confirmed),
-                // Nothing was deleted, because the node or one of `next` does not exist.
-                Ok(Answer::NoNode) => {}
-                Ok(answer) => return Err(operation.unexpected(&answer)),
-                Err(failure) => operation.budget.retry(failure).await?,
-            }
-        }
-        operation.delete(&Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
+        operation.delete(target, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
@@ -236,8 +208,14 @@ impl CoordinationBackend for MemBackend {
         Ok(read.map(|(session, node)| (node.data, armed.watch(&self.shared, session))))
     }
 
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let mut operation = self.operation("set_data", parent);
+    async fn write_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        expected: Option<u64>,
+        data: &[u8],
+    ) -> Result<DataWrite> {
+        let mut operation = self.operation("write_data", parent);
         operation.budget.check_size(data)?;
         let mut name = node.name.clone();
         loop {
@@ -245,45 +223,23 @@ impl CoordinationBackend for MemBackend {
                 parent: parent.clone(),
                 name: name.as_str().into(),
                 data: data.into(),
-                writes: None,
+                writes: expected,
             };
             match operation.ask(request).await?.1 {
-                Answer::Done => return Ok(()),
+                Answer::Done => return Ok(DataWrite::Written),
+                // By a request of this call whose answer was lost.
+                Answer::Written { writes: now, data: is }
+                    if operation.budget.ambiguous && Some(now) == expected.map(|n| n + 1) && is == data =>
+                {
+                    return Ok(DataWrite::Written);
+                }
+                Answer::Written { writes: now, .. } => return Ok(DataWrite::Conflict(now)),
                 Answer::NoNode => match operation.renamed(node).await? {
                     Some(now) => name = now,
                     None => return Err(operation.node_deleted()),
                 },
                 answer => return Err(operation.unexpected(&answer)),
             }
-        }
-    }
-
-    async fn replace_data(
-        &self,
-        parent: &LockPath,
-        node: &Node,
-        writes: u64,
-        data: &[u8],
-    ) -> Result<Replaced> {
-        let mut operation = self.operation("replace_data", parent);
-        operation.budget.check_size(data)?;
-        let request = || Request::SetData {
-            parent: parent.clone(),
-            name: node.name.as_str().into(),
-            data: data.into(),
-            writes: Some(writes),
-        };
-        match operation.ask(request).await?.1 {
-            Answer::Done => Ok(Replaced::Written),
-            // By a request of this call whose answer was lost.
-            Answer::Written { writes: now, data: is }
-                if operation.budget.ambiguous && now == writes + 1 && is == data =>
-            {
-                Ok(Replaced::Written)
-            }
-            Answer::Written { writes: now, .. } => Ok(Replaced::Conflict(now)),
-            Answer::NoNode => Err(operation.node_deleted()),
-            answer => Err(operation.unexpected(&answer)),
         }
     }
 
@@ -307,14 +263,6 @@ impl CoordinationBackend for MemBackend {
                 return Ok((Some(head), armed.watch(&self.shared, session)));
             }
         }
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        Some(self)
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    Created, DeletionNotice, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
+    Created, DeletionNotice, FencingToken, Label, LockPath, Needs, Node, NodeId, NodeName, Queue, Result,
 };
 
 use crate::error::Failure;
@@ -20,8 +20,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) label: Label,
     pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
-    /// `true` if the caller does not need the queue when the number is sufficient.
-    pub(crate) is_unlisted: bool,
+    pub(crate) needs: Needs,
 }
 
 pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>) -> Result<Created> {
@@ -36,9 +35,9 @@ pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>)
         last = Some(session);
         let attempted = attempt(&mut operation, session, wanted).await;
         // Only a listing shows what an attempt has left in the queue, even if it belongs to an earlier session.
-        wanted.is_unlisted = false;
+        wanted.needs = Needs::Queue;
         match attempted {
-            Ok(Some(created)) => return Ok(created),
+            Ok(Some(created)) => return operation.budget.finish(Ok(created)),
             Ok(None) => {
                 // The retry policy does not count how often the parent disappears.
                 operation.pause(delay).await?;
@@ -78,7 +77,7 @@ async fn attempt(
     // The listing is sent right after the create: one round trip.
     let (shared, until) = (operation.shared, operation.budget.deadline());
     let create = shared.send(session, create);
-    let listing = (!wanted.is_unlisted).then(|| shared.send(session, list(parent)));
+    let listing = (wanted.needs == Needs::Queue).then(|| shared.send(session, list(parent)));
     pending_once().await;
     let created = shared.answer(session, until, create?).await;
     match operation.budget.record(created)? {

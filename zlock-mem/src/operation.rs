@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_core::kit::{Budget, Interrupted, SessionKey};
+use zlock_core::kit::{Budget, Interrupted, SessionKey, repeat};
 use zlock_core::{
     Deletion, Error, ErrorKind, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Target,
 };
@@ -32,13 +32,9 @@ impl<'a> Operation<'a> {
 
     /// Sends the request until there is an answer, each time in the session that is connected then.
     pub(crate) async fn ask(&mut self, mut request: impl FnMut() -> Request) -> Result<(SessionKey, Answer)> {
-        loop {
-            let session = self.budget.session().await?;
-            match self.ask_in(session, request()).await {
-                Ok(answer) => return Ok((session, answer)),
-                Err(failure) => self.budget.retry(failure).await?,
-            }
-        }
+        repeat!(self.budget, |session| async {
+            self.ask_in(session, request()).await.map(|answer| (session, answer))
+        })
     }
 
     /// Returns the queue of the path. A missing path has an empty queue.
@@ -92,45 +88,62 @@ impl<'a> Operation<'a> {
     }
 
     /// Returns the session of an own node once it is connected. Fails when it is over.
-    pub(crate) async fn session_of(&self, node: &Node) -> Result<SessionKey> {
-        let (sessions, budget) = (&self.shared.sessions, &self.budget);
+    pub(crate) async fn session_of(&mut self, node: &Node) -> Result<SessionKey> {
+        let (sessions, deadline) = (&self.shared.sessions, self.budget.deadline());
         let current = sessions.session();
         let own = SessionKey { epoch: current.epoch, id: current.id };
         if node.session != Some(own.id) {
-            return Err(budget.fail(Interrupted::SessionLost));
+            return Err(self.interrupted(Interrupted::SessionLost));
         }
-        let connected = sessions.run_until_ended(own, budget.deadline(), budget.session()).await;
-        match connected.map_err(|interrupted| budget.fail(interrupted))?? {
-            session if session == own => Ok(own),
-            _ => Err(budget.fail(Interrupted::SessionLost)),
+        match sessions.run_until_ended(own, deadline, self.budget.session()).await {
+            Ok(session) if session.as_ref().is_ok_and(|session| *session != own) => {
+                Err(self.interrupted(Interrupted::SessionLost))
+            }
+            Ok(session) => session,
+            Err(interrupted) => Err(self.interrupted(interrupted)),
         }
     }
 
     /// Waits before another attempt that does not count as a retry.
-    pub(crate) async fn pause(&self, delay: Duration) -> Result<()> {
+    pub(crate) async fn pause(&mut self, delay: Duration) -> Result<()> {
         let until = Instant::now() + delay;
         if until >= self.budget.deadline() {
-            return Err(self.budget.fail(Interrupted::TimedOut));
+            return Err(self.interrupted(Interrupted::TimedOut));
         }
         if delay.is_zero() {
             return Ok(());
         }
-        self.shared.sessions.sleep_until(until).await.map_err(|interrupted| self.budget.fail(interrupted))
+        let slept = self.shared.sessions.sleep_until(until).await;
+        slept.map_err(|interrupted| self.interrupted(interrupted))
     }
 
-    /// Deletes the node with the target's ID, and returns whether this call did.
-    pub(crate) async fn delete(&mut self, target: &Target) -> Result<Deletion> {
+    /// Deletes the node with the target's ID, and returns whether this call did, and whether `next` existed then.
+    pub(crate) async fn delete(&mut self, target: &Target, next: Option<&Node>) -> Result<Deletion> {
         let parent = self.budget.path();
+        let request = |name: &NodeName, next: Option<&Node>| Request::Delete {
+            parent: parent.clone(),
+            name: name.as_str().into(),
+            next: next.map(|next| next.name.as_str().to_owned()),
+        };
+        if let (Target::Node(node), Some(next)) = (target, next) {
+            let session = self.budget.session().await?;
+            if node.session == Some(session.id) {
+                match self.ask_in(session, request(&node.name, Some(next))).await {
+                    Ok(Answer::Done) => return self.budget.finish(Ok(Deletion::HandedOver)),
+                    // Nothing was deleted, because the node or `next` does not exist.
+                    Ok(Answer::NoNode) => {}
+                    Ok(answer) => return Err(self.unexpected(&answer)),
+                    Err(failure) => self.budget.retry(failure).await?,
+                }
+            }
+        }
         let (mut name, may_have_another) = match target {
             Target::Node(node) => (Some(node.name.clone()), !node.label.is_fixed()),
             Target::Id(_) => (None, true),
         };
         loop {
-            if let Some(name) = name {
-                let name = name.as_str();
-                let request =
-                    || Request::Delete { parent: parent.clone(), name: name.into(), next: Vec::new() };
-                match self.ask(request).await?.1 {
+            if let Some(name) = &name {
+                match self.ask(|| request(name, None)).await?.1 {
                     Answer::Done => return Ok(Deletion::Deleted),
                     Answer::NoNode if !may_have_another => return Ok(self.deletion()),
                     Answer::NoNode => {}
@@ -152,11 +165,21 @@ impl<'a> Operation<'a> {
     /// Returns the error for a node that another client deleted.
     pub(crate) fn node_deleted(&mut self) -> Error {
         self.budget.ambiguous = false;
-        self.budget.error(ErrorKind::NodeDeleted)
+        self.fail(self.budget.error(ErrorKind::NodeDeleted))
     }
 
     /// Returns the error for an answer that does not belong to the request.
-    pub(crate) fn unexpected(&self, answer: &Answer) -> Error {
-        self.budget.fail(Failure::unexpected(answer))
+    pub(crate) fn unexpected(&mut self, answer: &Answer) -> Error {
+        self.fail(self.budget.fail(Failure::unexpected(answer)))
+    }
+
+    fn interrupted(&mut self, interrupted: Interrupted) -> Error {
+        self.fail(self.budget.fail(interrupted))
+    }
+
+    /// Ends the operation with this error.
+    fn fail(&mut self, error: Error) -> Error {
+        let _ = self.budget.finish(Err::<(), _>(error.clone()));
+        error
     }
 }

@@ -95,7 +95,7 @@ mod tests {
         let forever =
             MemOptions::default().with_session_timeout(Duration::MAX).with_operation_timeout(Duration::MAX);
         let backend = MemServer::new().connect_with(forever.with_margin(Duration::MAX));
-        assert!(backend.children(&LockPath::new("/a").unwrap()).await.unwrap().is_empty());
+        assert!(backend.children(&LockPath::new("/a").unwrap(), None).await.unwrap().is_empty());
         assert!(backend.session_events().current().is_live());
     }
 }

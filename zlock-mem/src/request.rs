@@ -98,11 +98,11 @@ pub(crate) enum Request {
         from: String,
         to: String,
     },
-    /// A no-op if the node or one of `next` does not exist.
+    /// A no-op if the node or `next` does not exist.
     Delete {
         parent: LockPath,
         name: String,
-        next: Vec<String>,
+        next: Option<String>,
     },
     Data {
         parent: LockPath,

@@ -8,14 +8,13 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
-    Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target,
-    Values, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, DataWrite, Deletion, Existence, Label,
+    LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
 };
 
 use crate::config::PostgresOptions;
 use crate::operations::create::create;
-use crate::operations::delete::{delete, hand_over};
+use crate::operations::delete::delete;
 use crate::operations::operation::Operation;
 use crate::operations::read;
 use crate::operations::relabel::relabel;
@@ -99,18 +98,14 @@ impl CoordinationBackend for PostgresBackend {
         label: Label,
         node_id: &NodeId,
         data: &[u8],
+        _: Needs,
     ) -> Result<Created> {
         create(self.operation("create", parent), label, node_id, data).await
     }
 
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+    async fn children(&self, parent: &LockPath, up_to: Option<&Node>) -> Result<Queue> {
         let mut operation = self.operation("children", parent);
-        repeat!(operation.budget, |session| read::list(&operation, session))
-    }
-
-    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        let mut operation = self.operation("children_up_to", parent);
-        repeat!(operation.budget, |session| read::list_up_to(&operation, session, node))
+        repeat!(operation.budget, |session| read::list(&operation, session, up_to))
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
@@ -131,12 +126,8 @@ impl CoordinationBackend for PostgresBackend {
         Ok(relabelled)
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        delete(self.operation("delete", parent), target).await
-    }
-
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        hand_over(self.operation("delete", parent), node, next).await
+    async fn delete(&self, parent: &LockPath, target: &Target, next: Option<&Node>) -> Result<Deletion> {
+        delete(self.operation("delete", parent), target, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
@@ -149,30 +140,21 @@ impl CoordinationBackend for PostgresBackend {
         repeat!(operation.budget, |session| watch::arm_data(&operation, session, node))
     }
 
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let mut operation = self.operation("set_data", parent);
-        operation.budget.check_size(data)?;
-        repeat!(operation.budget, |session| write::set(&mut operation, session, node, data))
-    }
-
-    async fn replace_data(
+    async fn write_data(
         &self,
         parent: &LockPath,
         node: &Node,
-        writes: u64,
+        expected: Option<u64>,
         data: &[u8],
-    ) -> Result<Replaced> {
-        let mut operation = self.operation("replace_data", parent);
+    ) -> Result<DataWrite> {
+        let mut operation = self.operation("write_data", parent);
         operation.budget.check_size(data)?;
-        repeat!(operation.budget, |session| write::replace(&mut operation, session, node, writes, data))
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        Some(self)
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        Some(self)
+        if let Some(writes) = expected {
+            return repeat!(operation.budget, |session| {
+                write::replace(&mut operation, session, node, writes, data)
+            });
+        }
+        repeat!(operation.budget, |session| write::set(&mut operation, session, node, data))
     }
 
     fn session_events(&self) -> SessionEvents {

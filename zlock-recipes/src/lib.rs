@@ -29,7 +29,7 @@ mod queue;
 pub use barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use client::health::Health;
 pub use client::shutdown::Shutdown;
-pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
+pub use client::{Client, ClientBuilder};
 pub use election::{Election, Leader, LeaderContext, LeaderView, LeaderWatch, Leadership, Then};
 pub use guard::context::LockContext;
 pub use guard::scope::Scope;

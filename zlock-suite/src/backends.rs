@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zlock_core::{Created, CreatedQueue, Label, LockPath, Node, NodeId, Queue, Session, SessionState};
+use zlock_core::{Created, CreatedQueue, Label, LockPath, Needs, Node, NodeId, Queue, Session, SessionState};
 
 use crate::case::lock;
 use crate::{Case, Connection};
@@ -31,7 +31,7 @@ impl Case<'_> {
     /// Appends a node.
     pub async fn create(&self, backend: &Connection, path: &LockPath, label: Label) -> Created {
         backend
-            .create_ephemeral_sequential(path, label, &self.node_id(), b"data")
+            .create_ephemeral_sequential(path, label, &self.node_id(), b"data", Needs::Queue)
             .await
             .expect("create_ephemeral_sequential")
     }

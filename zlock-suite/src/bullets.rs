@@ -35,10 +35,7 @@ fn bullets(name: &str) -> Vec<(String, Vec<String>)> {
     let (mut methods, mut bullets) = (Vec::new(), Vec::<String>::new());
     for line in contract(name).lines() {
         if let Some(method) = function(line) {
-            // What these return is a contract of its own.
-            if !["values", "groups"].contains(&method) {
-                methods.push((method.to_owned(), std::mem::take(&mut bullets)));
-            }
+            methods.push((method.to_owned(), std::mem::take(&mut bullets)));
         } else if let Some(text) = doc(line) {
             match (text.strip_prefix("- "), bullets.last_mut()) {
                 (Some(bullet), _) => bullets.push(bullet.into()),
@@ -50,19 +47,22 @@ fn bullets(name: &str) -> Vec<(String, Vec<String>)> {
     methods
 }
 
-/// Returns the docs of the cases of a method.
+/// Returns the docs of the cases of a method, which are in the files whose names begin with it.
 fn documented(folder: &str, method: &str) -> Vec<String> {
-    let file = method.strip_suffix("_ephemeral_sequential").unwrap_or(method);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/{folder}/{file}.rs"));
+    let method = method.strip_suffix("_ephemeral_sequential").unwrap_or(method);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
+    let is_about = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(method);
     let (mut cases, mut text) = (Vec::new(), Vec::new());
-    for line in fs::read_to_string(path).unwrap().lines() {
-        if let Some(line) = doc(line) {
-            text.push(line.to_owned());
-        } else {
-            if line.trim_start().starts_with("pub async fn") {
-                cases.push(text.join(" "));
+    for path in files(&folder).into_iter().filter(is_about) {
+        for line in fs::read_to_string(path).unwrap().lines() {
+            if let Some(line) = doc(line) {
+                text.push(line.to_owned());
+            } else {
+                if line.trim_start().starts_with("pub async fn") {
+                    cases.push(text.join(" "));
+                }
+                text.clear();
             }
-            text.clear();
         }
     }
     cases

@@ -2,18 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::sync::watch;
-use tokio::time::sleep;
-use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Groups, HandOver,
-    Head, Joined, Label, ListedMember, LockPath, MemberContents, Node, NodeData, NodeId, Queue, Replaced,
-    Result, SessionEvents, Target, Values, Watch,
-};
+use zlock_core::{Error, ErrorKind, LockPath, Result};
 
 use crate::case::soon;
+use crate::wrapped::Around;
 
 /// An operation of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,12 +28,10 @@ pub enum Call {
     Data,
     /// `data_with_watch`
     DataWithWatch,
-    /// `replace_data`
-    ReplaceData,
     /// `head_with_watch`
     HeadWithWatch,
-    /// `set_data`
-    SetData,
+    /// `write_data`
+    WriteData,
     /// `join`
     Join,
     /// `leave`
@@ -199,13 +191,24 @@ impl Faults {
             }
         }
     }
+}
 
-    async fn around<T>(&self, call: Call, inner: impl Future<Output = Result<T>>) -> Result<T> {
+impl Around for Arc<Faults> {
+    async fn around<T: Send>(
+        &self,
+        call: Call,
+        _: &LockPath,
+        inner: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
         let _under_way = UnderWay::begin(self, call);
         self.pass(call, Side::Before).await?;
         let result = inner.await;
         self.pass(call, Side::After).await?;
         result
+    }
+
+    fn hides_nodes(&self) -> bool {
+        self.lock().hides_nodes
     }
 }
 
@@ -224,148 +227,5 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.lock().under_way -= 1;
-    }
-}
-
-/// A backend whose calls go through [`Faults`].
-#[derive(Debug)]
-pub(crate) struct Faulty {
-    pub(crate) inner: Arc<dyn CoordinationBackend>,
-    pub(crate) faults: Arc<Faults>,
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl CoordinationBackend for Faulty {
-    async fn create_ephemeral_sequential(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        let inner = self.inner.create_ephemeral_sequential(parent, label, node_id, data);
-        self.faults.around(Call::Create, inner).await
-    }
-
-    async fn create_unlisted(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        let inner = self.inner.create_unlisted(parent, label, node_id, data);
-        self.faults.around(Call::Create, inner).await
-    }
-
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        self.faults.around(Call::Children, self.inner.children(parent)).await
-    }
-
-    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        self.faults.around(Call::Children, self.inner.children_up_to(parent, node)).await
-    }
-
-    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        self.faults.around(Call::ChildrenWithWatch, self.inner.children_with_watch(parent)).await
-    }
-
-    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        let inner = async {
-            if self.faults.lock().hides_nodes {
-                // No answer takes no time.
-                sleep(Duration::from_millis(1)).await;
-                return Ok(Existence::Deleted);
-            }
-            self.inner.exists_with_watch(parent, seen).await
-        };
-        self.faults.around(Call::Exists, inner).await
-    }
-
-    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-        self.faults.around(Call::Relabel, self.inner.relabel(parent, node, label)).await
-    }
-
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        self.faults.around(Call::Delete, self.inner.delete(parent, target)).await
-    }
-
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        self.faults.around(Call::Delete, self.inner.hand_over(parent, node, next)).await
-    }
-
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        self.faults.around(Call::Data, self.inner.data(parent, node)).await
-    }
-
-    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        self.faults.around(Call::DataWithWatch, self.inner.data_with_watch(parent, node)).await
-    }
-
-    async fn replace_data(
-        &self,
-        parent: &LockPath,
-        node: &Node,
-        writes: u64,
-        data: &[u8],
-    ) -> Result<Replaced> {
-        self.faults.around(Call::ReplaceData, self.inner.replace_data(parent, node, writes, data)).await
-    }
-
-    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
-        self.faults.around(Call::HeadWithWatch, self.inner.head_with_watch(parent)).await
-    }
-
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        self.faults.around(Call::SetData, self.inner.set_data(parent, node, data)).await
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        self.inner.values()
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        self.inner.groups().map(|_| self as &dyn Groups)
-    }
-
-    fn session_events(&self) -> SessionEvents {
-        self.inner.session_events()
-    }
-
-    fn background(&self) -> Background {
-        self.inner.background()
-    }
-
-    async fn close(&self) -> Result<Close> {
-        self.inner.close().await
-    }
-}
-
-impl Faulty {
-    fn inner_groups(&self) -> Result<&dyn Groups> {
-        self.inner.groups().ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "groups"))
-    }
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Groups for Faulty {
-    async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
-        self.faults.around(Call::Join, self.inner_groups()?.join(member, data, replaces)).await
-    }
-
-    async fn leave(&self, member: &LockPath) -> Result<()> {
-        self.faults.around(Call::Leave, self.inner_groups()?.leave(member)).await
-    }
-
-    async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
-        let listed = self.inner_groups()?.members_with_watch(group);
-        self.faults.around(Call::MembersWithWatch, listed).await
-    }
-
-    async fn member_with_watch(&self, member: &LockPath) -> Result<Option<(MemberContents, Watch)>> {
-        let read = self.inner_groups()?.member_with_watch(member);
-        self.faults.around(Call::MemberWithWatch, read).await
     }
 }

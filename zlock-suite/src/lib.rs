@@ -22,6 +22,7 @@ mod store;
 mod test_lock;
 mod threads;
 pub mod values;
+mod wrapped;
 
 pub use case::{Case, run, timed};
 pub use cut::{Cut, Drop, sweep, sweep_together};

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
-use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver, Head, Label,
-    LockPath, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Replaced, Result, SessionEvents, Target,
-    Values, Watch,
-};
+use zlock_core::{CoordinationBackend, Label, LockPath, Needs, NodeIds, NodeName, Result};
 
+use crate::fault::Call;
+use crate::wrapped::{Around, Wrapped};
 use crate::{Connection, Links, Store};
 
 /// A store on which a separate client takes some permits on each path before any other client uses it. [`Store::names`] hides
@@ -38,14 +36,29 @@ impl Occupant {
             let mut taken = this.taken.lock().await;
             if let Entry::Vacant(place) = taken.entry(path) {
                 let (path, node_id) = (place.key(), this.node_ids.next());
-                let create =
-                    this.backend.create_ephemeral_sequential(path, this.label, &node_id, b"occupant");
+                let (backend, data, needs) = (&this.backend, b"occupant", Needs::Queue);
+                let create = backend.create_ephemeral_sequential(path, this.label, &node_id, data, needs);
                 let name = create.await?.node.name;
                 place.insert(name);
             }
             Ok(())
         });
         taking.await.expect("the occupant")
+    }
+}
+
+/// Makes sure that a path is occupied before it is used.
+impl Around for Arc<Occupant> {
+    async fn around<T: Send>(
+        &self,
+        call: Call,
+        path: &LockPath,
+        inner: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        if matches!(call, Call::Create | Call::Children) {
+            self.take(path).await?;
+        }
+        inner.await
     }
 }
 
@@ -65,7 +78,7 @@ impl<S: Store> Store for Occupied<S> {
     async fn connect(&self) -> Connection {
         let Connection { backend, key } = self.store.connect().await;
         let occupant = self.occupant.clone();
-        Connection { backend: Arc::new(Occupying { backend, occupant }), key }
+        Connection { backend: Arc::new(Wrapped { inner: backend, around: occupant }), key }
     }
 
     fn root(&self) -> LockPath {
@@ -123,116 +136,8 @@ impl<S> std::fmt::Debug for Occupied<S> {
     }
 }
 
-/// A backend that makes sure that a path is occupied before it uses the path.
-#[derive(Debug)]
-struct Occupying {
-    backend: Arc<dyn CoordinationBackend>,
-    occupant: Arc<Occupant>,
-}
-
 impl std::fmt::Debug for Occupant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Occupant").finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl CoordinationBackend for Occupying {
-    async fn create_ephemeral_sequential(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        self.occupant.take(parent).await?;
-        self.backend.create_ephemeral_sequential(parent, label, node_id, data).await
-    }
-
-    async fn create_unlisted(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        self.occupant.take(parent).await?;
-        self.backend.create_unlisted(parent, label, node_id, data).await
-    }
-
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        self.occupant.take(parent).await?;
-        self.backend.children(parent).await
-    }
-
-    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        self.backend.children_up_to(parent, node).await
-    }
-
-    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        self.backend.children_with_watch(parent).await
-    }
-
-    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        self.backend.exists_with_watch(parent, seen).await
-    }
-
-    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-        self.backend.relabel(parent, node, label).await
-    }
-
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        self.backend.delete(parent, target).await
-    }
-
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        self.backend.hand_over(parent, node, next).await
-    }
-
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        self.backend.data(parent, node).await
-    }
-
-    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        self.backend.data_with_watch(parent, node).await
-    }
-
-    async fn replace_data(
-        &self,
-        parent: &LockPath,
-        node: &Node,
-        writes: u64,
-        data: &[u8],
-    ) -> Result<Replaced> {
-        self.backend.replace_data(parent, node, writes, data).await
-    }
-
-    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
-        self.backend.head_with_watch(parent).await
-    }
-
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        self.backend.set_data(parent, node, data).await
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        self.backend.values()
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        self.backend.groups()
-    }
-
-    fn session_events(&self) -> SessionEvents {
-        self.backend.session_events()
-    }
-
-    fn background(&self) -> Background {
-        self.backend.background()
-    }
-
-    async fn close(&self) -> Result<Close> {
-        self.backend.close().await
     }
 }

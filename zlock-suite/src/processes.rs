@@ -8,7 +8,7 @@ use zlock_core::{LockPath, Result, Session, SessionState};
 use zlock_recipes::{Client, ClientBuilder};
 
 use crate::case::{LONG, lock};
-use crate::fault::Faulty;
+use crate::wrapped::Wrapped;
 use crate::{Call, Case, Connection, Faults, GuardOf, Mutual, Side, TestLock};
 
 /// A client with its own session, like another process.
@@ -40,7 +40,7 @@ impl Case<'_> {
     pub async fn process_with(&self, settings: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Process {
         let connection = self.store.connect().await;
         let faults = Arc::<Faults>::default();
-        let faulty = Faulty { inner: connection.backend.clone(), faults: faults.clone() };
+        let faulty = Wrapped { inner: connection.backend.clone(), around: faults.clone() };
         let client = settings(Client::builder(faulty)).build();
         lock(&self.clients).push(client.clone());
         Process { client, connection, faults }
@@ -49,7 +49,7 @@ impl Case<'_> {
     /// Creates a client of which the case keeps no handle.
     pub(crate) async fn unkept(&self) -> (Client, Arc<Faults>) {
         let (backend, faults) = (self.store.connect().await.backend, Arc::<Faults>::default());
-        (Client::new(Faulty { inner: backend, faults: faults.clone() }), faults)
+        (Client::new(Wrapped { inner: backend, around: faults.clone() }), faults)
     }
 
     /// Creates clients.

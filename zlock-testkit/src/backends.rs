@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zlock_core::{
-    CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeId, NodeIds, SessionState, Watch,
+    CoordinationBackend, Created, Existence, Label, LockPath, Needs, Node, NodeId, NodeIds, SessionState,
+    Watch,
 };
 use zlock_recipes::{Guard, Release};
 
@@ -28,7 +29,7 @@ pub fn token() -> NodeId {
 /// # Panics
 /// Panics if the create fails.
 pub async fn create(backend: &impl CoordinationBackend, path: &LockPath, label: Label) -> Created {
-    backend.create_ephemeral_sequential(path, label, &token(), b"data").await.unwrap()
+    backend.create_ephemeral_sequential(path, label, &token(), b"data", Needs::Queue).await.unwrap()
 }
 
 /// Watches a node that exists.

@@ -7,23 +7,23 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
-    Head, Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms,
-    Target, Values, Watch,
+    Background, Close, CloseReason, Consistency, CoordinationBackend, Created, DataWrite, Deletion,
+    Existence, Head, Label, LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents,
+    SessionTerms, Target, Watch,
 };
 
 use crate::config::ZkOptions;
-use crate::operations::create::{Needs, Wanted, create};
-use crate::operations::delete::{delete, hand_over};
+use crate::operations::create::{Wanted, create};
+use crate::operations::delete::delete;
 use crate::operations::operation::Operation;
 use crate::operations::read::content;
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{watch_data, watch_head, watch_node, watch_queue};
 use crate::operations::write;
+use crate::session::Shared;
 use crate::session::heartbeat::{interval, unwritten};
 use crate::session::keep::ZkSessions;
 use crate::session::touches::usual_life;
-use crate::session::{Freshness, Shared};
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
@@ -98,25 +98,15 @@ impl CoordinationBackend for ZkBackend {
         label: Label,
         node_id: &NodeId,
         data: &[u8],
+        needs: Needs,
     ) -> Result<Created> {
-        let wanted = Wanted { label, node_id, data, needs: Needs::Queue };
+        let wanted = Wanted { label, node_id, data, needs };
         create(self.operation("create", parent), wanted).await
     }
 
-    async fn create_unlisted(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        let wanted = Wanted { label, node_id, data, needs: Needs::Number };
-        create(self.operation("create", parent), wanted).await
-    }
-
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+    async fn children(&self, parent: &LockPath, _: Option<&Node>) -> Result<Queue> {
         let mut operation = self.operation("children", parent);
-        repeat!(operation.budget, |session| operation.list(session, Freshness::Told))
+        repeat!(operation.budget, |session| operation.list(session, Consistency::Seen))
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
@@ -138,12 +128,8 @@ impl CoordinationBackend for ZkBackend {
         repeat!(operation.budget, |session| relabel.attempt(&mut operation, session))
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        delete(self.operation("delete", parent), target).await
-    }
-
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        hand_over(self.operation("delete", parent), node, next).await
+    async fn delete(&self, parent: &LockPath, target: &Target, next: Option<&Node>) -> Result<Deletion> {
+        delete(self.operation("delete", parent), target, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
@@ -156,36 +142,27 @@ impl CoordinationBackend for ZkBackend {
         repeat!(operation.budget, |session| watch_data(&mut operation, session, node, &mut name))
     }
 
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let mut operation = self.operation("set_data", parent);
-        operation.budget.check_size(data)?;
-        let mut name = node.name.clone();
-        repeat!(operation.budget, |session| write::set(&mut operation, session, node, &mut name, data))
-    }
-
-    async fn replace_data(
+    async fn write_data(
         &self,
         parent: &LockPath,
         node: &Node,
-        writes: u64,
+        expected: Option<u64>,
         data: &[u8],
-    ) -> Result<Replaced> {
-        let mut operation = self.operation("replace_data", parent);
+    ) -> Result<DataWrite> {
+        let mut operation = self.operation("write_data", parent);
         operation.budget.check_size(data)?;
-        repeat!(operation.budget, |session| write::replace(&mut operation, session, node, writes, data))
+        if let Some(writes) = expected {
+            return repeat!(operation.budget, |session| {
+                write::replace(&mut operation, session, node, writes, data)
+            });
+        }
+        let mut name = node.name.clone();
+        repeat!(operation.budget, |session| write::set(&mut operation, session, node, &mut name, data))
     }
 
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
         let (mut operation, mut gone) = (self.operation("head_with_watch", parent), None);
         repeat!(operation.budget, |session| watch_head(&mut operation, session, &mut gone))
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        Some(self)
-    }
-
-    fn groups(&self) -> Option<&dyn Groups> {
-        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

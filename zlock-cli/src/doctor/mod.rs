@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use zlock::backend::CoordinationBackend as _;
 use zlock::{Client, Close, Error, ErrorKind, LockPath};
 
 use self::finding::Finding;
@@ -194,7 +193,7 @@ async fn round_trip(store: &Store, path: &LockPath, advice: &Advice) -> Finding 
     let mut times = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         let began = Instant::now();
-        if let Err(error) = store.backend.children(path).await {
+        if let Err(error) = store.backend.children(path, None).await {
             return Finding::bad("round trip", error.to_string(), advice.reads);
         }
         times.push(began.elapsed());

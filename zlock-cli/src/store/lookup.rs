@@ -35,7 +35,7 @@ impl<'a, F: FnMut(Row) -> Result<(), Failure>> Lookups<'a, F> {
     /// Adds a lock, whose queue is requested unless its only node holds it. Shows the first one if many are in flight.
     pub(super) async fn add(&mut self, path: LockPath, is_requested: bool) -> Result<(), Failure> {
         let (backend, of) = (self.backend.clone(), path.clone());
-        let queue = is_requested.then(|| tokio::spawn(async move { backend.children(&of).await }));
+        let queue = is_requested.then(|| tokio::spawn(async move { backend.children(&of, None).await }));
         self.found.push_back(Found { path, queue });
         if self.found.len() < IN_FLIGHT { Ok(()) } else { self.show().await }
     }

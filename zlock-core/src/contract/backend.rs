@@ -1,8 +1,5 @@
 //! The contract between recipes and stores.
 
-use std::fmt::Debug;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -21,6 +18,10 @@ use crate::nodes::queue::Queue;
 use crate::observer::Observer;
 use crate::session::events::SessionEvents;
 
+/// The maximum size of the data of a node, a value or a member, in bytes. The rest of one request is well below what remains of
+/// 1 MB, at which a ZooKeeper server breaks the connection.
+pub const MAX_DATA: usize = 1_000_000;
+
 /// A coordination store, seen through one session with it.
 ///
 /// All recipes are written against this trait. They work on every implementation that passes the conformance suite, which
@@ -32,30 +33,57 @@ use crate::session::events::SessionEvents;
 /// budget. It [notes](crate::LastFailure::note) each failure that it retries, so that a caller that times out first can
 /// report the cause.
 ///
+/// # Requests
+/// The first request of an operation does not wait for the answer of another operation, except where a store sends the writes of
+/// several operations together. Operations may be called on any runtime and polled from any thread. All I/O is done on the
+/// runtime that the backend was connected on, or by threads of the store's client library.
+///
 /// # Sessions
 /// A backend has one session at a time. It keeps the session alive, and when the session is lost, it begins the next one as a
 /// new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
 /// sent. Before its first session begins, a backend behaves as if a session had been lost, in epoch 0.
 ///
+/// A session is suspended from the moment at which no server is known to answer. It is connected again at the first response in the
+/// session, whatever the request. Only requests that keep the session alive are sent while it is suspended, so they must not wait
+/// for it to be connected.
+///
 /// # Kinds of nodes
 /// What is at a path is of one kind: a place in a queue, a value, a member of a group, or a parent of these. No operation overwrites,
 /// replaces or removes what is of another kind, or takes it for its own kind, whatever its name and data are. It works beside that, or
-/// is refused.
+/// is refused. Any node may be deleted by another client at any moment, even between its create and the listing that follows.
+///
+/// # Data
+/// Up to [`MAX_DATA`] bytes of a node, a value or a member are accepted on every store, so that a lock can move from one store to
+/// another.
+///
+/// # Watches
+/// A watch fires at a change that it is about. It may also fire without one, since whatever it reports is only a reason to read again.
 ///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. Its request may still take effect. Only
-/// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) and [`create_unlisted`](Self::create_unlisted)
-/// may leave a node behind, which the caller removes with [`delete`](Self::delete) by ID.
+/// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) may leave a node behind, which the caller removes with
+/// [`delete`](Self::delete) by ID, and [`join`](Groups::join) a member, which the caller removes with [`leave`](Groups::leave).
 ///
 /// # Errors
 /// All operations fail with `Closed` at once after [`close`](Self::close), with `NotAuthorized` if the store refuses
 /// access, and with `Unavailable` when the budget is used up. `Unavailable` is ambiguous for a write of unknown outcome.
 /// Operations on a node whose session is over fail with `SessionLost`. A response that is not understood is `Unexpected`.
+///
+/// # Reports
+/// A backend whose operations have a [`Budget`](crate::kit::Budget) reports each of them to the session's observer.
 #[async_trait]
-pub trait CoordinationBackend: Debug + Send + Sync + 'static {
-    /// Appends a node to the queue of `parent`, owned by the current session, and returns it with the queue at or after
-    /// the create, or with the statement that the node is alone there. For a label that excludes all others
-    /// ([`Label::is_exclusive`]), the returned queue may be limited to the new node and the one directly before it. `id` must be new, from [`NodeIds`](crate::NodeIds).
+pub trait CoordinationBackend: Values + Groups {
+    /// Appends a node to the queue of `parent`, owned by the current session, and returns it with what `needs` asks for.
+    /// `id` must be new, from [`NodeIds`](crate::NodeIds).
+    ///
+    /// With [`Needs::Queue`] that is the queue at or after the create, or the statement that the node is alone there. For a label
+    /// that excludes all others ([`Label::is_exclusive`]), the returned queue may be limited to the new node and the one directly
+    /// before it.
+    ///
+    /// With [`Needs::Number`], a store whose numbers count every create under a parent may leave the queue out. On such a store,
+    /// consecutive numbers prove that nothing was created between two nodes, as long as both exist. A
+    /// [delete](Self::delete) of the older one that also finds the newer one proves that they do. Once the older one is deleted,
+    /// its parent may have been removed and created again, and the numbers prove nothing.
     ///
     /// # Behavior
     /// - A node ID that is not a UUID is refused with `InvalidArgument`.
@@ -72,40 +100,25 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - Fencing tokens increase with each create under one parent, even if the parent is removed in between.
     /// - A lost response leaves exactly one node, which is the one returned.
     /// - A node that another client deletes while its session is live is reported through `deletion`.
+    /// - Apart from the queue, the result does not depend on `needs`.
+    /// - If the queue is left out and the number is one more than that of a node that still exists, nothing was created
+    ///   under the parent between the two: no node, nothing nested, nothing without a number.
+    /// - After an attempt of unknown outcome the queue is not left out.
     async fn create_ephemeral_sequential(
         &self,
         parent: &LockPath,
         label: Label,
         node_id: &NodeId,
         data: &[u8],
+        needs: Needs,
     ) -> Result<Created>;
 
-    /// Appends a node as [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) does, for a caller that may
-    /// not need the queue. A store whose numbers count every create under a parent may skip the listing and return
-    /// [`CreatedQueue::Unlisted`].
-    ///
-    /// On such a store, consecutive numbers prove that nothing was created between two nodes, as long as both exist. A
-    /// confirmed [`hand_over`](Self::hand_over) of the older one proves that they do. Once the older one is deleted,
-    /// its parent may have been removed and created again, and the numbers prove nothing.
-    ///
-    /// The provided method calls `create_ephemeral_sequential` and always returns the queue.
-    ///
-    /// # Behavior
-    /// - Apart from the queue, the result is that of `create_ephemeral_sequential`.
-    /// - If the queue is left out and the number is one more than that of a node that still exists, nothing was created
-    ///   under the parent between the two: no node, nothing nested, nothing without a number.
-    /// - After an attempt of unknown outcome the queue is not left out.
-    async fn create_unlisted(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        self.create_ephemeral_sequential(parent, label, node_id, data).await
-    }
-
     /// Returns the queue of `parent`, beginning with its head.
+    ///
+    /// With an own node as `up_to`, the result may be limited to that node and the one directly before it. The decision about a
+    /// label that excludes all others ([`Label::is_exclusive`]) needs no more. The result may then be an older state of the
+    /// queue, but never one older than this backend has seen, including the create of the node. No node is ever inserted before
+    /// another one, so an older state may show too many nodes before it and never too few.
     ///
     /// # Behavior
     /// - A missing parent is returned as an empty queue.
@@ -113,26 +126,10 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - Values and members are left out, whatever their names and data are.
     /// - The order is correct across the wrap of a store's numbers.
     /// - The queue contains every node that this backend knew before the call, and none that it knew to be deleted.
-    async fn children(&self, parent: &LockPath) -> Result<Queue>;
-
-    /// Returns the own node `node` and the node directly before it in the queue of `parent`, or more of that queue. The
-    /// decision about a label that excludes all others ([`Label::is_exclusive`]) needs no more.
-    ///
-    /// Unlike [`children`](Self::children), this may return an older state of the queue, but never one older than this
-    /// backend has seen, including the create of `node`. No node is ever inserted before `node`, so an older state may
-    /// show too many nodes before it and never too few.
-    ///
-    /// The provided method calls `children`. A store that can read less, or read it at a lower cost, should override
-    /// it.
-    ///
-    /// # Behavior
-    /// - The node directly before `node` is included.
-    /// - No node is included that this backend knows to be deleted.
-    /// - `node` is missing only if it was deleted.
-    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        let _ = node;
-        self.children(parent).await
-    }
+    /// - The node directly before `up_to` is included.
+    /// - Up to a node, no node is included that this backend knows to be deleted.
+    /// - The node `up_to` is missing only if it was deleted.
+    async fn children(&self, parent: &LockPath, up_to: Option<&Node>) -> Result<Queue>;
 
     /// Returns what [`children`](Self::children) does, with a one-shot watch on any change of the queue: a node that is
     /// created, deleted or relabelled.
@@ -167,6 +164,11 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
 
     /// Removes exactly the node with this ID, whatever its current label, and returns whether this call removed it.
     ///
+    /// With `next`, another own node in the same queue whose label cannot change, the result may be
+    /// [`HandedOver`](Deletion::HandedOver). If the removed node held the lock and `next` is directly behind it, that proves that
+    /// `next` now holds the lock, and no further request is needed. A store that cannot delete one node and check another in one
+    /// request ignores `next`.
+    ///
     /// # Behavior
     /// - A node or a parent that no longer exists is not an error.
     /// - A node that another client deleted is `AlreadyDeleted`, whatever its label was.
@@ -176,26 +178,11 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - After a create of unknown outcome, [`Target::Id`] finds and removes the node, if there is one. A create whose
     ///   future was dropped before this call cannot take effect after this call returned `Ok`.
     /// - Another node with the same number is never removed.
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion>;
-
-    /// Removes the own node `node` as [`delete`](Self::delete) does, and confirms that each of `next`, own nodes in the
-    /// same queue, still existed when `node` was removed. None of them has a label that can change.
-    ///
-    /// If `node` held the lock and a node of `next` is directly behind it, a confirmed removal proves that the latter
-    /// now holds the lock. No further request is needed.
-    ///
-    /// The provided method deletes and confirms nothing, so the next waiter lists the queue itself. A store that can
-    /// delete one node and check others in a single request should override it.
-    ///
-    /// # Behavior
-    /// - The node is removed whether or not this is confirmed.
-    /// - The removal is not confirmed if a node of `next` no longer exists.
-    /// - The removal is not confirmed if `node` had been deleted before, or if its session is over.
-    /// - A lost response costs a retry, or the confirmation.
-    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        let _ = next;
-        self.delete(parent, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
-    }
+    /// - The node is removed whether or not `next` exists.
+    /// - The result is not `HandedOver` if `next` no longer exists.
+    /// - The result is not `HandedOver` if the node had been deleted before, or if its session is over.
+    /// - A lost response costs a retry, or the statement about `next`.
+    async fn delete(&self, parent: &LockPath, target: &Target, next: Option<&Node>) -> Result<Deletion>;
 
     /// Returns the data of a node, whatever its current label, or `None` if the node no longer exists.
     ///
@@ -215,7 +202,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A dropped watch is removed from the server, and no other watch is removed with it.
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>>;
 
-    /// Writes the data of a node, whatever its current label.
+    /// Writes the data of a node, whatever its current label. With `expected`, only if the data has been written exactly this
+    /// often since the node's create. That is for a candidate's node ([`Label::Candidate`]) as a create returned it.
     ///
     /// # Behavior
     /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
@@ -225,40 +213,26 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A concurrent write and relabel both take effect.
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
     /// - Calling it again is harmless.
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
-
-    /// Writes the data of a candidate's node ([`Label::Candidate`]) if it has been written exactly `writes` times since the
-    /// node's create. `node` must be as a create returned it.
-    ///
-    /// The provided method fails with `InvalidArgument`: without this operation, a leader cannot change its value.
-    ///
-    /// # Behavior
-    /// - More than 1,000,000 bytes of data are refused with `InvalidArgument`.
-    /// - Each write has the number after the last one, and the node stays as it is otherwise.
-    /// - If the data was written another number of times, nothing is written, and the result is that number.
-    /// - If the node no longer exists, the error is `NodeDeleted` and nothing is created.
+    /// - Each write that expects a number has the number after the last one, and the node stays as it is otherwise.
+    /// - If the data was written another number of times than expected, nothing is written, and the result is that number.
     /// - A later node of the same name is another node.
     /// - A lost response does not change the result.
-    /// - A write that was dropped does not undo a later one.
-    async fn replace_data(
+    /// - A write that expects a number and was dropped does not undo a later one.
+    async fn write_data(
         &self,
         parent: &LockPath,
         node: &Node,
-        writes: u64,
+        expected: Option<u64>,
         data: &[u8],
-    ) -> Result<Replaced> {
-        let _ = (node, writes, data);
-        let message = "the backend cannot replace the data of a node";
-        Err(Error::new(ErrorKind::InvalidArgument, "replace_data").with_path(parent).with_message(message))
-    }
+    ) -> Result<DataWrite>;
 
     /// Returns the head of the queue of `parent` with its data and fencing token, and a one-shot watch that fires when the
     /// queue has another head, or the head other data. An empty queue has no head, and the watch fires at the first create.
     ///
     /// Unlike [`children`](Self::children), this may return an older state, but never one older than this backend has seen.
     ///
-    /// The provided method calls `children`, and then reads the head. It fails with `Unexpected` if neither `children` nor `data`
-    /// reports the head's fencing token. A store that can do both in one request should override it.
+    /// The provided method calls `children`, and then reads the head. It is for a store whose listing has fencing tokens, and fails
+    /// with `Unexpected` without them. A store that can do both in one request should override it.
     ///
     /// # Behavior
     /// - The head is the first node of the queue, with its data byte for byte.
@@ -269,7 +243,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A dropped watch is removed from the server.
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
         loop {
-            let queue = self.children(parent).await?;
+            let queue = self.children(parent, None).await?;
             let Some(node) = queue.first() else {
                 let (queue, watch) = self.children_with_watch(parent).await?;
                 if queue.is_empty() {
@@ -277,35 +251,15 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
                 }
                 continue;
             };
-            // A head that was deleted since the listing has a successor, or the queue is empty.
-            let Some((data, watch)) = self.data_with_watch(parent, node).await? else { continue };
-            let token = match node.fencing_token {
-                None => {
-                    let Some(told) = self.data(parent, node).await? else { continue };
-                    told.fencing_token
-                }
-                known => known,
-            };
-            let token = token.ok_or_else(|| {
+            let token = node.fencing_token.ok_or_else(|| {
                 let message = "the backend returned no fencing token";
                 Error::new(ErrorKind::Unexpected, "head_with_watch").with_path(parent).with_message(message)
             })?;
-            return Ok((Some(Head::new(node.clone(), data, token)), watch));
+            // A head that was deleted since the listing has a successor, or the queue is empty.
+            if let Some((data, watch)) = self.data_with_watch(parent, node).await? {
+                return Ok((Some(Head::new(node.clone(), data, token)), watch));
+            }
         }
-    }
-
-    /// Returns the values of the store, or `None` if the backend has none. Performs no I/O.
-    ///
-    /// The provided method returns `None`.
-    fn values(&self) -> Option<&dyn Values> {
-        None
-    }
-
-    /// Returns the groups of the store, or `None` if the backend has none. Performs no I/O.
-    ///
-    /// The provided method returns `None`.
-    fn groups(&self) -> Option<&dyn Groups> {
-        None
     }
 
     /// Returns a view of the current session and of those that follow it. Performs no I/O.
@@ -351,8 +305,17 @@ pub enum Close {
     Pending,
 }
 
-/// The result of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential) and
-/// [`create_unlisted`](CoordinationBackend::create_unlisted).
+/// What the caller of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential) needs to know of the
+/// node's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The queue, or that the node is alone in it.
+    Queue,
+    /// The node's number if that shows whether anything is directly before it, otherwise the queue.
+    Number,
+}
+
+/// The result of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential).
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Created {
@@ -374,7 +337,7 @@ pub enum CreatedQueue {
     /// The node was the only one in its queue when it was created. The store proved that without a listing. The node
     /// therefore holds the lock.
     Alone,
-    /// Nothing. Only from `create_unlisted`.
+    /// Nothing. Only for [`Needs::Number`].
     Unlisted,
 }
 
@@ -430,23 +393,14 @@ pub enum Deletion {
     Deleted,
     /// The node did not exist, and this call cannot have deleted it.
     AlreadyDeleted,
+    /// This call deleted the node, and the node `next` existed at that moment.
+    HandedOver,
 }
 
-/// The result of [`hand_over`](CoordinationBackend::hand_over).
+/// The result of [`write_data`](CoordinationBackend::write_data).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HandOver {
-    /// This call removed the node, and each of the nodes behind it still existed then.
-    Confirmed,
-    /// The node no longer exists, with this result of [`delete`](CoordinationBackend::delete). The other nodes may or may not
-    /// exist.
-    Unconfirmed(Deletion),
-}
-
-/// The result of [`replace_data`](CoordinationBackend::replace_data).
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Replaced {
+pub enum DataWrite {
     /// The data was written.
     Written,
     /// The data has been written this often. Nothing was written, unless a response was lost and another client has written
@@ -494,6 +448,30 @@ impl Target {
     }
 }
 
+/// What makes a client: a backend, or one that is shared with other clients or with code that uses it directly.
+pub trait IntoBackend {
+    /// Returns the backend.
+    fn into_backend(self) -> Arc<dyn CoordinationBackend>;
+}
+
+impl<B: CoordinationBackend> IntoBackend for B {
+    fn into_backend(self) -> Arc<dyn CoordinationBackend> {
+        Arc::new(self)
+    }
+}
+
+impl<B: CoordinationBackend> IntoBackend for Arc<B> {
+    fn into_backend(self) -> Arc<dyn CoordinationBackend> {
+        self
+    }
+}
+
+impl IntoBackend for Arc<dyn CoordinationBackend> {
+    fn into_backend(self) -> Arc<dyn CoordinationBackend> {
+        self
+    }
+}
+
 impl dyn CoordinationBackend {
     /// Sets the observer of the backend's session for the lifetime of the backend. Returns `false` if there already is one,
     /// which is kept: the first one among the clients that share the backend.
@@ -510,74 +488,3 @@ impl dyn CoordinationBackend {
         self.session_events().observer().set(observer)
     }
 }
-
-/// Methods that return the boxed future of the inner backend, because `async` would box it once more.
-macro_rules! hand_on {
-    ($($name:ident<$($life:lifetime),*>($($arg:ident: $type:ty),*) -> $output:ty;)*) => {$(
-        fn $name<'me, $($life,)* 'future>(
-            &'me self,
-            $($arg: $type,)*
-        ) -> Pin<Box<dyn Future<Output = Result<$output>> + Send + 'future>>
-        where
-            'me: 'future,
-            $($life: 'future,)*
-            Self: 'future,
-        {
-            (**self).$name($($arg),*)
-        }
-    )*};
-}
-
-macro_rules! forward {
-    ($($wrapper:ident),*) => {$(
-        #[deny(clippy::missing_trait_methods)]
-        impl<B: CoordinationBackend + ?Sized> CoordinationBackend for $wrapper<B> {
-            hand_on! {
-                create_ephemeral_sequential<'a, 'b, 'c>(
-                    parent: &'a LockPath,
-                    label: Label,
-                    node_id: &'b NodeId,
-                    data: &'c [u8]
-                ) -> Created;
-                create_unlisted<'a, 'b, 'c>(
-                    parent: &'a LockPath,
-                    label: Label,
-                    node_id: &'b NodeId,
-                    data: &'c [u8]
-                ) -> Created;
-                children<'a>(parent: &'a LockPath) -> Queue;
-                children_up_to<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Queue;
-                children_with_watch<'a>(parent: &'a LockPath) -> (Queue, Watch);
-                exists_with_watch<'a, 'b>(parent: &'a LockPath, seen: &'b Node) -> Existence;
-                relabel<'a, 'b>(parent: &'a LockPath, node: &'b Node, label: Label) -> Node;
-                delete<'a, 'b>(parent: &'a LockPath, target: &'b Target) -> Deletion;
-                hand_over<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, next: &'c [Node]) -> HandOver;
-                data<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<NodeData>;
-                data_with_watch<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<(Vec<u8>, Watch)>;
-                set_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, data: &'c [u8]) -> ();
-                replace_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, writes: u64, data: &'c [u8])
-                    -> Replaced;
-                head_with_watch<'a>(parent: &'a LockPath) -> (Option<Head>, Watch);
-                close<>() -> Close;
-            }
-
-            fn values(&self) -> Option<&dyn Values> {
-                (**self).values()
-            }
-
-            fn groups(&self) -> Option<&dyn Groups> {
-                (**self).groups()
-            }
-
-            fn session_events(&self) -> SessionEvents {
-                (**self).session_events()
-            }
-
-            fn background(&self) -> Background {
-                (**self).background()
-            }
-        }
-    )*};
-}
-
-forward!(Arc, Box);

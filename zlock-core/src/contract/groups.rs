@@ -12,8 +12,7 @@ use crate::session::SessionId;
 
 /// The groups of a store: nodes with names that their creators choose, each owned by a session.
 ///
-/// A backend that has them returns this from [`CoordinationBackend::groups`](crate::CoordinationBackend::groups). Everything
-/// said there about retries, sessions and errors holds here, too.
+/// Everything that [`CoordinationBackend`](crate::CoordinationBackend) says about retries, sessions and errors holds here, too.
 ///
 /// A group has a path of its own, which must not be that of a lock or a value, or below one. The path of a member is that of
 /// its group with the member's name. The data is stored as it is, so that other programs can read it.

@@ -12,8 +12,7 @@ use crate::nodes::path::LockPath;
 
 /// The values of a store: data that outlives sessions, changes by compare-and-set, and can be watched.
 ///
-/// A backend that has it returns it from [`CoordinationBackend::values`](crate::CoordinationBackend::values). Everything
-/// said there about retries, sessions and errors holds here, too.
+/// Everything that [`CoordinationBackend`](crate::CoordinationBackend) says about retries, sessions and errors holds here, too.
 ///
 /// A value has a path of its own, which must not be that of a lock or below one. zlock never deletes a value. The data is
 /// stored as it is, so that other programs can read and write it.
@@ -32,26 +31,16 @@ use crate::nodes::path::LockPath;
 /// the same session on the same path has returned `Ok`, and not after its session has ended at the store.
 #[async_trait]
 pub trait Values: Debug + Send + Sync + 'static {
-    /// Returns the value at `path`, or `None` if there is none.
+    /// Returns the value at `path`, or `None` if there is none. With [`Consistency::Seen`], in one request.
     ///
     /// # Behavior
-    /// - The value is the last one written before the call, byte for byte, or a later one.
+    /// - The latest value is the last one written before the call, byte for byte, or a later one.
     /// - A missing value is `None`.
     /// - A member is no value: the result is `None`, or the error is `InvalidArgument`.
-    async fn value(&self, path: &LockPath) -> Result<Option<Value>>;
+    /// - A seen value is one that was written, and later reads never return an older one.
+    async fn value(&self, path: &LockPath, consistency: Consistency) -> Result<Option<Value>>;
 
-    /// Returns the value at `path` as the server in use has it, in one request. Unlike [`value`](Self::value), this may return
-    /// an older state, but never one older than this backend has seen.
-    ///
-    /// The default calls `value`, for stores where that costs no more.
-    ///
-    /// # Behavior
-    /// - The value is one that was written, and later reads never return an older one.
-    async fn seen_value(&self, path: &LockPath) -> Result<Option<Value>> {
-        self.value(path).await
-    }
-
-    /// Returns the value at `path` with a one-shot watch on its change. Unlike [`value`](Self::value), this may return an
+    /// Returns the value at `path` with a one-shot watch on its change. Unlike the [latest](Consistency::Latest) value, this may be an
     /// older state, but never one older than this backend has seen.
     ///
     /// # Behavior
@@ -94,6 +83,16 @@ pub trait Values: Debug + Send + Sync + 'static {
         data: &[u8],
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome>;
+}
+
+/// Which state of a value [`Values::value`] returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// The latest, including all writes that were answered before the call.
+    Latest,
+    /// That of the server in use, which may be older, but not older than what this backend has seen. For stores where the latest
+    /// costs more.
+    Seen,
 }
 
 /// The version of a value, which each write changes. It also differs if the value was deleted and created again.

@@ -1,23 +1,24 @@
 //! The time and the retries of one operation.
 
 use std::fmt;
+use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::failure::{Failure, Interrupted};
 use super::options::Options;
 use super::sessions::{SessionKey, Sessions};
+use crate::contract::backend::MAX_DATA;
 use crate::error::excerpt::Excerpt;
 use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind, Result};
 use crate::nodes::node_id::NodeId;
 use crate::nodes::path::LockPath;
+use crate::observer::RequestOutcome;
 use crate::retry::Retry;
 use crate::session::SessionId;
-
-/// The maximum size of a node's data and of a value. The rest of one request is well below what remains of 1 MB, at which a
-/// ZooKeeper server breaks the connection.
-const MAX_DATA: usize = 1_000_000;
 
 /// The budget of time and retries that all requests of one operation share, and the errors that end the operation.
 ///
@@ -57,7 +58,9 @@ const MAX_DATA: usize = 1_000_000;
 /// ```
 ///
 /// Failures that are retried or waited out are reported to [`LastFailure`], so that a caller that times out learns the
-/// cause.
+/// cause. When the budget is dropped, the operation is reported to the session's observer, with the last outcome that was passed to
+/// [`finish`](Self::finish), or the last error that this returned. Without one, it was cancelled. The events and the failures of the operation are in
+/// a span `request`.
 pub struct Budget<'a, T> {
     sessions: &'a Sessions<T>,
     options: &'a Options,
@@ -72,6 +75,10 @@ pub struct Budget<'a, T> {
     /// `true` if a write of the operation may have taken effect without a response. The errors of the operation are then
     /// [ambiguous](Error::is_ambiguous).
     pub ambiguous: bool,
+    began: Instant,
+    /// `None` for a part of another operation.
+    outcome: Option<RequestOutcome>,
+    span: Span,
 }
 
 impl<'a, T> Budget<'a, T> {
@@ -83,18 +90,41 @@ impl<'a, T> Budget<'a, T> {
         operation: &'static str,
         path: &'a LockPath,
     ) -> Self {
-        let (deadline, retry) = (Instant::now() + options.operation_timeout, options.retry.start());
+        let (began, retry) = (Instant::now(), options.retry.start());
+        let span = tracing::trace_span!("request", operation, %path);
         Budget {
             sessions,
             options,
             operation,
             path,
-            deadline,
+            deadline: began + options.operation_timeout,
             retry,
             retried: None,
             owner: None,
             ambiguous: false,
+            began,
+            outcome: Some(RequestOutcome::Cancelled),
+            span,
         }
+    }
+
+    /// Returns the budget for a part of another operation, which is not reported.
+    #[must_use]
+    pub fn unreported(mut self) -> Self {
+        self.outcome = None;
+        self
+    }
+
+    /// Records this result as the outcome of the operation, unless a later one follows.
+    ///
+    /// # Errors
+    /// The same as `result`.
+    pub fn finish<R>(&mut self, result: Result<R>) -> Result<R> {
+        self.outcome = self.outcome.map(|_| match &result {
+            Ok(_) => RequestOutcome::Answered,
+            Err(error) => RequestOutcome::Failed(error.kind()),
+        });
+        result
     }
 
     /// Sets the session that owned the operation's node, if known. Once it is [past](Sessions::is_past), so is the node: no
@@ -143,7 +173,12 @@ impl<'a, T> Budget<'a, T> {
     ///
     /// # Panics
     /// Panics outside a tokio runtime with time enabled, if no session is connected.
-    pub async fn session(&self) -> Result<SessionKey> {
+    pub async fn session(&mut self) -> Result<SessionKey> {
+        let session = self.connected().await;
+        if session.is_err() { self.finish(session) } else { session }
+    }
+
+    async fn connected(&self) -> Result<SessionKey> {
         if self.owner.is_some_and(|owner| self.sessions.is_past(owner)) && self.sessions.closed().is_none() {
             return Err(self.error(ErrorKind::SessionLost));
         }
@@ -194,6 +229,11 @@ impl<'a, T> Budget<'a, T> {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled, if it has to wait.
     pub async fn retry(&mut self, failure: impl Failure) -> Result<()> {
+        let retried = self.retried_after(failure).await;
+        if retried.is_err() { self.finish(retried) } else { retried }
+    }
+
+    async fn retried_after(&mut self, failure: impl Failure) -> Result<()> {
         let class = failure.classify();
         if !class.retryable {
             return Err(self.end(failure));
@@ -205,7 +245,7 @@ impl<'a, T> Budget<'a, T> {
         let Some(delay) = self.retry.next_delay() else {
             return Err(self.fail(failure));
         };
-        tracing::debug!(operation = self.operation, path = %self.path, ?delay, ?failure, "retrying");
+        tracing::debug!(parent: &self.span, operation = self.operation, path = %self.path, ?delay, ?failure, "retrying");
         let until = Instant::now() + delay;
         if until >= self.deadline {
             return Err(self.fail(failure));
@@ -239,27 +279,27 @@ impl<'a, T> Budget<'a, T> {
         failure.explain(error)
     }
 
-    /// Refuses data of a node or a value that is longer than 1,000,000 bytes, before anything is sent. The limit is that of the
+    /// Refuses data of a node or a value that is longer than [`MAX_DATA`], before anything is sent. The limit is that of the
     /// store with the smallest requests, so that a lock can move from one store to another.
     ///
     /// # Errors
     /// `InvalidArgument`.
-    pub fn check_size(&self, data: &[u8]) -> Result<()> {
+    pub fn check_size(&mut self, data: &[u8]) -> Result<()> {
         if data.len() <= MAX_DATA {
             return Ok(());
         }
         let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
-        Err(self.error(ErrorKind::InvalidArgument).with_message(message))
+        self.finish(Err(self.error(ErrorKind::InvalidArgument).with_message(message)))
     }
 
     /// Refuses a new node whose ID is not a UUID, and what [`check_size`](Self::check_size) refuses.
     ///
     /// # Errors
     /// `InvalidArgument`.
-    pub fn check_node(&self, node_id: &NodeId, data: &[u8]) -> Result<()> {
+    pub fn check_node(&mut self, node_id: &NodeId, data: &[u8]) -> Result<()> {
         if !node_id.is_uuid() {
             let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
-            return Err(self.error(ErrorKind::InvalidArgument).with_message(why));
+            return self.finish(Err(self.error(ErrorKind::InvalidArgument).with_message(why)));
         }
         self.check_size(data)
     }
@@ -269,6 +309,18 @@ impl<'a, T> Budget<'a, T> {
     pub fn error(&self, kind: ErrorKind) -> Error {
         let error = Error::new(kind, self.operation).with_path(self.path);
         if self.ambiguous { error.ambiguous() } else { error }
+    }
+}
+
+/// Reports the operation, even if its future was dropped before its end.
+impl<T> Drop for Budget<'_, T> {
+    fn drop(&mut self) {
+        if let (Some(observer), Some(outcome)) = (self.sessions.observer(), self.outcome) {
+            // A runtime that shuts down may drop this without a clock.
+            let is_past = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+            let duration = if is_past { Duration::ZERO } else { self.began.elapsed() };
+            observer.request_ended(self.operation, duration, outcome);
+        }
     }
 }
 
@@ -385,7 +437,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn says_why_there_is_no_session() {
         let (sessions, options, path) = (Sessions::new("the server refused us"), options(), path());
-        let budget = Budget::new(&sessions, &options, "create", &path);
+        let mut budget = Budget::new(&sessions, &options, "create", &path);
         let last = LastFailure::default();
         let wait = async {
             tokio::task::yield_now().await;
@@ -396,7 +448,7 @@ mod tests {
         let (error, ()) = tokio::join!(last.observe(budget.session()), wait);
         let cause = "no session with one,two within the operation timeout: connect: no server available";
         assert_eq!(error.unwrap_err().to_string(), format!("create /app: no server available: {cause}"));
-        let budget = Budget::new(&sessions, &options, "create", &path);
+        let mut budget = Budget::new(&sessions, &options, "create", &path);
         let deadline = Instant::now() + 2 * options.operation_timeout;
         let (key, _) = sessions.begin(SessionId::new(1), deadline, |_| ()).unwrap();
         assert_eq!(budget.session().await.unwrap(), key);

@@ -27,7 +27,7 @@ macro_rules! __repeat {
             };
             let attempted = $attempt.await;
             match attempted {
-                Ok(result) => break Ok(result),
+                Ok(result) => break $budget.finish(Ok(result)),
                 Err(failure) => {
                     if let Err(error) = $budget.retry(failure).await {
                         break Err(error);

@@ -4,7 +4,7 @@ use std::mem::take;
 
 use etcd_client::{Txn, TxnOp};
 use zlock_core::kit::{Failure as _, SessionKey, repeat};
-use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
+use zlock_core::{Deletion, ErrorKind, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
 use crate::keys::key::PlaceName;
@@ -14,26 +14,31 @@ use crate::requests::fence::Fence;
 use crate::requests::txn::{Write, is_still, was_created_at};
 use crate::session::Live;
 
-/// Removes the node with the target's ID, and returns whether this call did.
-pub(crate) async fn delete(operation: Operation<'_>, target: &Target) -> Result<Deletion> {
-    // A key that another client has put in the place of a node that it deleted is not ours.
-    let is_ours = operation.shared.sessions.own().contains(target.id());
+/// Removes the node with the target's ID, and returns whether this call did, and whether `next` existed then.
+pub(crate) async fn delete(
+    mut operation: Operation<'_>,
+    target: &Target,
+    mut next: Option<&Node>,
+) -> Result<Deletion> {
+    // A key that another client has put in the place of a node that it deleted is not ours. Only the first attempt may be plain:
+    // see `names.rs`.
+    let mut may_be_plain = next.is_none() && operation.shared.sessions.own().contains(target.id());
     forget(&operation, target.id());
-    complete(operation, target, is_ours).await
-}
-
-/// Removes the node of an own lock, and returns whether all of `next` existed then.
-pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &[Node]) -> Result<HandOver> {
-    forget(&operation, &node.id);
-    let lease = operation.budget.session().await?;
-    if node.session == Some(lease.id) {
-        match all_or_nothing(&mut operation, lease, node, next).await {
-            Ok(true) => return Ok(HandOver::Confirmed),
-            Ok(false) => {}
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+    if let Target::Node(node) = target {
+        operation.budget = operation.budget.of_node(node.session);
     }
-    complete(operation, &Target::Node(node.clone()), false).await.map(HandOver::Unconfirmed)
+    let deleted = repeat!(operation.budget, |lease| {
+        once(&mut operation, lease, target, next.take(), take(&mut may_be_plain))
+    });
+    // A request without an answer may have removed the node, too.
+    let not_found = if operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted };
+    let deletion = match deleted {
+        Ok(deletion) => Ok(deletion.unwrap_or(not_found)),
+        // The node was removed with its session.
+        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(not_found),
+        Err(error) => Err(error),
+    };
+    operation.budget.finish(deletion)
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
@@ -42,18 +47,16 @@ fn forget(operation: &Operation<'_>, node_id: &NodeId) {
     operation.shared.contents.remove(node_id);
 }
 
-/// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
-async fn all_or_nothing(
+/// Deletes the node if it and `next` exist. Returns `false` if one does not.
+async fn hand_over(
     operation: &mut Operation<'_>,
     lease: SessionKey,
     node: &Node,
-    next: &[Node],
+    next: &Node,
 ) -> Result<bool, Failure> {
     let live = operation.shared.live(lease)?;
-    let are_there: Vec<_> = std::iter::once(node)
-        .chain(next)
-        .map(|node| is_still(&operation.keys.of(&node.name), node))
-        .collect();
+    let are_there =
+        [node, next].into_iter().map(|node| is_still(&operation.keys.of(&node.name), node)).collect();
     let key = operation.keys.of(&node.name);
     let delete = vec![TxnOp::delete(key.as_str(), None)];
     let write = Write::new(&operation.keys, &key, 0, are_there, delete, vec![]);
@@ -64,26 +67,26 @@ async fn all_or_nothing(
     Ok(answer.succeeded())
 }
 
-/// Removes a node. The first request may be plain: see `names.rs`.
-async fn complete(mut operation: Operation<'_>, target: &Target, mut may_be_plain: bool) -> Result<Deletion> {
-    if let Target::Node(node) = target {
-        operation.budget = operation.budget.of_node(node.session);
-    }
-    match repeat!(operation.budget, |lease| once(&mut operation, lease, target, take(&mut may_be_plain))) {
-        Ok(removed) => Ok(deletion(&operation, removed)),
-        // The node was removed with its session.
-        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the outcome. A request without an answer may have removed the node, too.
-fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
-}
-
-/// Makes one attempt. Returns `false` if the node did not exist. Once it is answered, the node's name may be used again.
+/// Makes one attempt. Returns `None` if the node did not exist. Once it is answered, the node's name may be used again.
 async fn once(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    target: &Target,
+    next: Option<&Node>,
+    may_be_plain: bool,
+) -> Result<Option<Deletion>, Failure> {
+    if let (Target::Node(node), Some(next)) = (target, next)
+        && node.session == Some(lease.id)
+        && hand_over(operation, lease, node, next).await?
+    {
+        return Ok(Some(Deletion::HandedOver));
+    }
+    let removed = remove(operation, lease, target, may_be_plain).await?;
+    Ok(removed.then_some(Deletion::Deleted))
+}
+
+/// Removes the node. Returns `false` if it did not exist.
+async fn remove(
     operation: &mut Operation<'_>,
     lease: SessionKey,
     target: &Target,

@@ -14,9 +14,18 @@ use crate::operations::operation::Operation;
 use crate::requests::txn::last_two;
 use crate::session::lease;
 
-/// Lists a queue. Also finds out, at no cost, whether a node of ours is missing.
-pub(crate) async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Failure> {
+/// Lists a queue, at least up to an own node. Without one, also finds out at no cost whether a node of ours is missing.
+pub(crate) async fn list(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    up_to: Option<&Node>,
+) -> Result<Queue, Failure> {
     let Operation { shared, keys, .. } = operation;
+    if let Some(node) = up_to
+        && let Some(queue) = list_up_to(operation, lease, node).await?
+    {
+        return Ok(queue);
+    }
     loop {
         let mark = shared.sessions.own().mark();
         let listed = operation.read(lease, keys.range()).await?;
@@ -29,7 +38,7 @@ pub(crate) async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result
     }
 }
 
-/// Lists the own node and the node right before it.
+/// Lists the own node and the node right before it. `None` if the node before may not be among two keys.
 ///
 /// # Reading from one server
 /// The server need not ask the others, so it may be behind. It may even be behind an event of its own, which it sends a
@@ -42,17 +51,17 @@ pub(crate) async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result
 /// - The answer may still contain `node` itself although it is gone. If its session is over, the session's deadline here has
 ///   passed, and a grant checks that. If an operator deleted it, no way of reading helps, because that may also happen right
 ///   after the answer.
-pub(crate) async fn list_up_to(
+async fn list_up_to(
     operation: &Operation<'_>,
     lease: SessionKey,
     node: &Node,
-) -> Result<Queue, Failure> {
+) -> Result<Option<Queue>, Failure> {
     let Operation { shared, keys, .. } = operation;
     loop {
         let listed = read_up_to(operation, lease, node).await?;
         if listed.more() && !operation.are_places(lease, listed.kvs()) {
-            // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
-            return list(operation, lease).await;
+            // One of them belongs to a lock further down or to no lock.
+            return Ok(None);
         }
         let queue = operation.queue(lease, listed.kvs());
         if !queue.iter().any(|listed| listed.sequence == node.sequence) {
@@ -60,7 +69,7 @@ pub(crate) async fn list_up_to(
         }
         if detached::clear(operation, lease, &queue).await? != Detached::Cleared {
             shared.listings.note(keys, &queue, !listed.more(), revision::of(listed.header()));
-            return Ok(queue);
+            return Ok(Some(queue));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::kit::SessionKey;
-use zlock_core::{Label, Node, Replaced};
+use zlock_core::{DataWrite, Label, Node};
 
 use crate::error::Failure;
 use crate::keys::value;
@@ -17,7 +17,7 @@ pub(crate) async fn replace(
     node: &Node,
     writes: u64,
     data: &[u8],
-) -> Result<Replaced, Failure> {
+) -> Result<DataWrite, Failure> {
     let key = operation.keys.of(&node.name);
     // The create is the first version.
     let version = i64::try_from(writes).unwrap_or(i64::MAX).saturating_add(1);
@@ -29,7 +29,7 @@ pub(crate) async fn replace(
     let write = Write::new(&operation.keys, &key, value.len(), conditions, vec![put], vec![get]);
     let answer = operation.write(lease, write).await?;
     if answer.succeeded() {
-        return Ok(Replaced::Written);
+        return Ok(DataWrite::Written);
     }
     let gets = answer.gets();
     let kv = gets.first().and_then(|get| get.kvs().first());
@@ -40,7 +40,7 @@ pub(crate) async fn replace(
     let now = kv.version().cast_unsigned() - 1;
     // By an earlier attempt whose answer was lost.
     let is_ours = operation.budget.ambiguous && now == writes + 1 && kv.value() == value;
-    Ok(if is_ours { Replaced::Written } else { Replaced::Conflict(now) })
+    Ok(if is_ours { DataWrite::Written } else { DataWrite::Conflict(now) })
 }
 
 /// Writes the data of a node. Its label does not change.
@@ -50,11 +50,11 @@ pub(crate) async fn set(
     node: &Node,
     now: &mut Now,
     data: &[u8],
-) -> Result<(), Failure> {
+) -> Result<DataWrite, Failure> {
     while let Some(other) = write(operation, lease, node, now, data).await? {
         *now = other;
     }
-    Ok(())
+    Ok(DataWrite::Written)
 }
 
 /// The known value of a node's key.

@@ -14,14 +14,14 @@ mod write;
 
 use async_trait::async_trait;
 use zlock_core::kit::repeat;
-use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
 use self::write::WriteValue;
 use crate::backend::EtcdBackend;
 
 #[async_trait]
 impl Values for EtcdBackend {
-    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+    async fn value(&self, path: &LockPath, _: Consistency) -> Result<Option<Value>> {
         let mut operation = self.operation("value", path);
         repeat!(operation.budget, |lease| read::read(&operation, lease))
     }

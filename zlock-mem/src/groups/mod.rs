@@ -26,12 +26,12 @@ impl Groups for MemBackend {
             let request = Request::Join { member: member.clone(), data: data.to_vec(), replaces };
             let registered = match operation.ask_in(session, request).await {
                 Ok(Answer::Joined(number)) => registered(&operation, session, number, sent),
-                Ok(Answer::Taken(owner)) => return Ok(Joined::Taken(owner)),
+                Ok(Answer::Taken(owner)) => return operation.budget.finish(Ok(Joined::Taken(owner))),
                 Ok(answer) => return Err(operation.unexpected(&answer)),
                 Err(failure) => Err(failure),
             };
             match registered {
-                Ok(registration) => return Ok(Joined::Joined(registration)),
+                Ok(registration) => return operation.budget.finish(Ok(Joined::Joined(registration))),
                 Err(failure) => operation.budget.retry(failure).await?,
             }
         }

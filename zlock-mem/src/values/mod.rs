@@ -4,7 +4,9 @@ mod server;
 
 use async_trait::async_trait;
 use zlock_core::kit::{Interrupted, WriteAttempts};
-use zlock_core::{ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+use zlock_core::{
+    Consistency, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome,
+};
 
 use crate::armed::Arming;
 use crate::backend::MemBackend;
@@ -13,10 +15,10 @@ use crate::request::{Answer, Request, ValueWrite};
 
 #[async_trait]
 impl Values for MemBackend {
-    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+    async fn value(&self, path: &LockPath, _: Consistency) -> Result<Option<Value>> {
         let mut operation = self.operation("value", path);
         let (_, answer) = operation.ask(|| Request::Value { path: path.clone(), watcher: None }).await?;
-        value(&operation, answer)
+        value(&mut operation, answer)
     }
 
     async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
@@ -25,7 +27,7 @@ impl Values for MemBackend {
         let request =
             || Request::Value { path: path.clone(), watcher: Some(armed.renew(&self.shared.server)) };
         let (session, answer) = operation.ask(request).await?;
-        Ok((value(&operation, answer)?, armed.watch(&self.shared, session)))
+        Ok((value(&mut operation, answer)?, armed.watch(&self.shared, session)))
     }
 
     async fn write_value(
@@ -57,21 +59,21 @@ impl Values for MemBackend {
                     return Ok(outcome);
                 }
                 Ok(Answer::WroteValue(_)) => return Err(operation.budget.fail(Interrupted::SessionLost)),
-                Ok(answer) => return Err(not_a_value(&operation, &answer)),
+                Ok(answer) => return Err(not_a_value(&mut operation, &answer)),
                 Err(failure) => operation.budget.retry(failure).await?,
             }
         }
     }
 }
 
-fn value(operation: &Operation<'_>, answer: Answer) -> Result<Option<Value>> {
+fn value(operation: &mut Operation<'_>, answer: Answer) -> Result<Option<Value>> {
     match answer {
         Answer::Value(value) => Ok(value),
         answer => Err(not_a_value(operation, &answer)),
     }
 }
 
-fn not_a_value(operation: &Operation<'_>, answer: &Answer) -> zlock_core::Error {
+fn not_a_value(operation: &mut Operation<'_>, answer: &Answer) -> zlock_core::Error {
     match answer {
         Answer::NoValue => {
             let message = "the node is not a value, because it is a member's, a lock's or the parent of one";

@@ -2,7 +2,7 @@
 
 use std::future::ready;
 use zlock_core::kit::{SessionKey, repeat};
-use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
+use zlock_core::{Deletion, ErrorKind, Node, NodeId, Result, Target};
 
 use crate::connection::link::Params;
 use crate::connection::statement;
@@ -11,67 +11,67 @@ use crate::operations::operation::Operation;
 use crate::session::sent::Sent;
 use crate::session::shared::session_id;
 
-/// Removes the node with the target's ID, and returns whether this call did.
-pub(crate) async fn delete(operation: Operation<'_>, target: &Target) -> Result<Deletion> {
-    forget(&operation, target.id());
-    complete(operation, target).await
+/// Removes the node with the target's ID, and returns whether this call did, and whether `next` existed then.
+pub(crate) async fn delete(
+    mut operation: Operation<'_>,
+    target: &Target,
+    mut next: Option<&Node>,
+) -> Result<Deletion> {
+    // From here on, the backend no longer reports the deletion of the node.
+    operation.shared.sessions.own().remove(target.id());
+    if let Target::Node(node) = target {
+        operation.budget = operation.budget.of_node(node.session);
+    }
+    let deleted = repeat!(operation.budget, |session| attempt(&mut operation, session, target, next.take()));
+    // A request without an answer may have removed the node, too.
+    let not_found = if operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted };
+    let deletion = match deleted {
+        Ok(deletion) => Ok(deletion.unwrap_or(not_found)),
+        // The node was removed with its session.
+        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(not_found),
+        Err(error) => Err(error),
+    };
+    operation.budget.finish(deletion)
 }
 
-/// Removes the node of an own lock, and returns whether all of `next` existed then.
-pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &[Node]) -> Result<HandOver> {
-    forget(&operation, &node.id);
-    let session = operation.budget.session().await?;
+/// Makes one attempt. Returns `None` if the node did not exist.
+async fn attempt(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    target: &Target,
+    next: Option<&Node>,
+) -> Result<Option<Deletion>, Failure> {
     // A create that may still be executed has to be voided.
     let is_settled =
-        operation.shared.sessions.get(session).is_some_and(|live| live.creates.get(&node.id).is_none());
-    if node.session == Some(session.id) && is_settled {
-        match all_or_nothing(&mut operation, session, node, next).await {
-            Ok(3) => return Ok(HandOver::Confirmed),
-            Ok(0) => return Ok(HandOver::Unconfirmed(Deletion::Deleted)),
-            Ok(_) => {}
-            Err(failure) => operation.budget.retry(failure).await?,
+        operation.shared.sessions.get(session).is_some_and(|live| live.creates.get(target.id()).is_none());
+    if let (Target::Node(node), Some(next)) = (target, next)
+        && node.session == Some(session.id)
+        && is_settled
+    {
+        match hand_over(operation, session, node, next).await? {
+            3 => return Ok(Some(Deletion::HandedOver)),
+            0 => return Ok(Some(Deletion::Deleted)),
+            _ => {}
         }
     }
-    complete(operation, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
+    Ok(once(operation, session, target.id()).await?.then_some(Deletion::Deleted))
 }
 
-/// Begins a delete: from here on, the backend no longer reports the deletion of the node.
-fn forget(operation: &Operation<'_>, node_id: &NodeId) {
-    operation.shared.sessions.own().remove(node_id);
-}
-
-async fn all_or_nothing(
+async fn hand_over(
     operation: &mut Operation<'_>,
     session: SessionKey,
     node: &Node,
-    next: &[Node],
+    next: &Node,
 ) -> Result<i32, Failure> {
     let (shared, until) = (operation.shared, operation.budget.deadline());
     let (id, node_id, is_sync) = (session_id(session), node.id.as_str(), shared.is_sync());
-    let next: Vec<_> = next.iter().map(|node| node.id.as_str()).collect();
+    let next = [next.id.as_str()].to_vec();
     let params: Params<'_> = &[&id, &operation.path, &node_id, &next, &is_sync];
     let answer = shared.send(session, until, &statement::HAND_OVER, params).await;
     operation.change('d', &node.id, answer).await
 }
 
-async fn complete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
-    if let Target::Node(node) = target {
-        operation.budget = operation.budget.of_node(node.session);
-    }
-    match repeat!(operation.budget, |session| once(&mut operation, session, target.id())) {
-        Ok(removed) => Ok(deletion(&operation, removed)),
-        // The node was removed with its session.
-        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the outcome. A request without an answer may have removed the node, too.
-fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
-}
-
-/// Makes one attempt. Returns `false` if the node did not exist.
+/// Removes the node. Returns `false` if it did not exist.
 async fn once(operation: &mut Operation<'_>, session: SessionKey, node_id: &NodeId) -> Result<bool, Failure> {
     let (shared, until) = (operation.shared, operation.budget.deadline());
     let live = shared.live(session)?;

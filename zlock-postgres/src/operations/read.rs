@@ -12,19 +12,15 @@ use crate::error::Failure;
 use crate::operations::operation::Operation;
 use crate::session::shared::session_id;
 
-/// Lists a queue.
-pub(crate) async fn list(operation: &Operation<'_>, session: SessionKey) -> Result<Queue, Failure> {
-    Ok(listing::queue(&operation.list(session, i64::MAX, None).await?))
-}
-
-/// Lists the own node and the node right before it.
-pub(crate) async fn list_up_to(
+/// Lists a queue, or its nodes up to an own node and the one right before it.
+pub(crate) async fn list(
     operation: &Operation<'_>,
     session: SessionKey,
-    node: &Node,
+    up_to: Option<&Node>,
 ) -> Result<Queue, Failure> {
-    let listed = operation.list(session, node.sequence.get(), Some(2)).await?;
-    if !listed.iter().any(|listed| listed.id == node.id.as_str()) {
+    let (seq, limit) = up_to.map_or((i64::MAX, None), |node| (node.sequence.get(), Some(2)));
+    let listed = operation.list(session, seq, limit).await?;
+    if let Some(node) = up_to.filter(|node| !listed.iter().any(|listed| listed.id == node.id.as_str())) {
         operation.missed(&node.id);
     }
     Ok(listing::queue(&listed))

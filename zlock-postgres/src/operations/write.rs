@@ -1,7 +1,7 @@
 //! Writing a node's data.
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{Node, Replaced};
+use zlock_core::{DataWrite, Node};
 
 use crate::connection::link::Params;
 use crate::connection::statement;
@@ -14,7 +14,7 @@ pub(crate) async fn set(
     session: SessionKey,
     node: &Node,
     data: &[u8],
-) -> Result<(), Failure> {
+) -> Result<DataWrite, Failure> {
     let id = node.id.as_str();
     if !node.id.is_uuid() {
         return Err(operation.node_deleted(&node.id));
@@ -25,7 +25,7 @@ pub(crate) async fn set(
     let owner: Option<i64> = rows.first().ok_or(Failure::Malformed)?.try_get(0).map_err(Failure::Postgres)?;
     let Some(owner) = owner else { return Err(operation.node_deleted(&node.id)) };
     operation.shared.wake('c', id, &[owner]).await;
-    Ok(())
+    Ok(DataWrite::Written)
 }
 
 /// Writes the data of a candidate if it was written this often.
@@ -35,7 +35,7 @@ pub(crate) async fn replace(
     node: &Node,
     writes: u64,
     data: &[u8],
-) -> Result<Replaced, Failure> {
+) -> Result<DataWrite, Failure> {
     let id = node.id.as_str();
     if !node.id.is_uuid() {
         return Err(operation.node_deleted(&node.id));
@@ -49,10 +49,10 @@ pub(crate) async fn replace(
     let now = row.try_get::<_, i64>(1).map_err(Failure::Postgres)?.cast_unsigned();
     if now == writes {
         operation.shared.wake('c', id, &[owner]).await;
-        return Ok(Replaced::Written);
+        return Ok(DataWrite::Written);
     }
     let has_data: bool = row.try_get(2).map_err(Failure::Postgres)?;
     // By an earlier attempt whose answer was lost.
     let is_ours = operation.budget.ambiguous && now == writes + 1 && has_data;
-    Ok(if is_ours { Replaced::Written } else { Replaced::Conflict(now) })
+    Ok(if is_ours { DataWrite::Written } else { DataWrite::Conflict(now) })
 }

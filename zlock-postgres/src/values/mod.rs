@@ -9,14 +9,14 @@ pub(crate) mod write;
 
 use async_trait::async_trait;
 use zlock_core::kit::repeat;
-use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
 use self::write::WriteValue;
 use crate::backend::PostgresBackend;
 
 #[async_trait]
 impl Values for PostgresBackend {
-    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+    async fn value(&self, path: &LockPath, _: Consistency) -> Result<Option<Value>> {
         let mut operation = self.operation("value", path);
         repeat!(operation.budget, |session| read::read(&operation, session))
     }

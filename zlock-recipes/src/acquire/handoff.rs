@@ -81,7 +81,7 @@ impl<'a> Ticket<'a> {
         let ticket = Ticket { client, cohort, number, metric_name, turn };
         if let Some(number) = driver {
             let driver = Driver { number, client: Arc::downgrade(client), cohort: ticket.cohort.clone() };
-            client.backend().background().push(client.measured.clone(), driver);
+            client.backend().background().push(client.backend.clone(), driver);
         }
         ticket
     }
@@ -176,7 +176,7 @@ impl Job for Driver {
             // There are no waiters left. A turn that ended by a drop may have left its place.
             while let Work::GiveUp(granted) = cohort.work() {
                 let target = Target::Node(granted.node);
-                if let Err(error) = backend.delete(cohort.path(), &target).await {
+                if let Err(error) = backend.delete(cohort.path(), &target, None).await {
                     tracing::warn!(path = %cohort.path(), %error, "a node could not be removed");
                 }
             }

@@ -64,7 +64,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         let granted = Box::pin(shared::try_once(request, max)).await?;
         return Ok(granted.map(|granted| Grant { granted, promote: false }.guard(request)));
     }
-    let queue = client.backend().children(path).await?;
+    let queue = client.backend().children(path, None).await?;
     LastFailure::overcome();
     request.check_max(&queue)?;
     if !would_hold(&queue, label) {

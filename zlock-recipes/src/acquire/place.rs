@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
     Created, CreatedQueue, Error, ErrorKind, Existence, FencingToken, GuardNode, Label, LastFailure,
-    LockPath, Node, Result, SessionState, Target, Watch,
+    LockPath, Needs, Node, Result, SessionState, Target, Watch,
 };
 
 use crate::acquire::request::Request;
@@ -80,15 +80,11 @@ impl<'a> Place<'a> {
         let target = Target::Id(node_id.clone());
         let mut cleanup =
             Cleanup { client, path, target, epoch: None, admitted: Some(admitted), armed: true };
-        let is_unlisted =
+        let is_in_a_row =
             label == Label::Lock && listing == Listing::IfNeeded && client.places.is_in_a_row(path);
         let handle = client.places.begin(path, &node_id, label);
-        let created = if is_unlisted {
-            client.backend().create_unlisted(path, label, &node_id, data)
-        } else {
-            client.backend().create_ephemeral_sequential(path, label, &node_id, data)
-        };
-        match created.await {
+        let needs = if is_in_a_row { Needs::Number } else { Needs::Queue };
+        match client.backend().create_ephemeral_sequential(path, label, &node_id, data, needs).await {
             Ok(created) => {
                 if let Some(admitted) = cleanup.admitted.take() {
                     admitted.answered();
@@ -198,9 +194,9 @@ impl<'a> Place<'a> {
                 (Event::ListedAndArmed(queue), Some(Awaited::Watch(armed)))
             }
             _ if Discipline::of(me.label) == Discipline::Exclusive => {
-                (Event::Listed(backend.children_up_to(path, me).await?), None)
+                (Event::Listed(backend.children(path, Some(me)).await?), None)
             }
-            _ => (Event::Listed(backend.children(path).await?), None),
+            _ => (Event::Listed(backend.children(path, None).await?), None),
         })
     }
 
@@ -314,7 +310,7 @@ impl<'a> Place<'a> {
     /// Removes the node. If that fails, the reaper takes over.
     pub(crate) async fn give_up(mut self) {
         let path = self.cleanup.path;
-        match self.client.backend().delete(path, &self.cleanup.target).await {
+        match self.client.backend().delete(path, &self.cleanup.target, None).await {
             Ok(_) => self.cleanup.disarm(),
             Err(e) => tracing::warn!(%path, error = %e, "a place in the queue could not be given up yet"),
         }

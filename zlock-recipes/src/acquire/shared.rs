@@ -82,7 +82,7 @@ pub(crate) async fn drive(
 /// Acquires the permits if they are free. Writes nothing if a listing shows that they are not.
 pub(crate) async fn try_once(request: Request<'_>, max: &Counter) -> Result<Option<Granted>> {
     let mut known = max.read().await?;
-    let queue = request.client.backend().children(request.path).await?;
+    let queue = request.client.backend().children(request.path, None).await?;
     LastFailure::overcome();
     request.check_max(&queue)?;
     let weight = if let Label::Permits { weight, .. } = request.label { weight } else { 0 };

@@ -197,13 +197,13 @@ impl Entered {
     async fn step(&mut self) -> Result<bool> {
         let (backend, path) = (self.meeting.client.inner().backend(), &self.meeting.members);
         if let Some(granted) = &self.node {
-            match backend.delete(path, &Target::Node(granted.node.clone())).await {
+            match backend.delete(path, &Target::Node(granted.node.clone()), None).await {
                 // The store removes the node of a session that is over.
                 Err(error) if error.kind() != ErrorKind::SessionLost => return Err(error),
                 _ => self.node = None,
             }
         }
-        let queue = backend.children(path).await?;
+        let queue = backend.children(path, None).await?;
         // The last one, since those before it have waited longer and are likely to leave earlier.
         let Some(last) = queue.iter().rfind(|node| self.others.contains(&node.id)) else { return Ok(true) };
         if let Existence::Watching(watch) = backend.exists_with_watch(path, last).await? {

@@ -235,7 +235,7 @@ impl<'a> Member<'a> {
 
     /// Writes the rounds, if the own node is still there. Returns `false` if another member has written them.
     async fn write(&mut self, next: Rounds) -> Result<bool> {
-        let values = self.meeting.rounds.values("wait")?;
+        let values = self.meeting.rounds.values();
         let (path, guard) = (self.meeting.rounds.path(), self.place.guard());
         match values.write_value(path, self.version, next.text().as_bytes(), Some(&guard)).await? {
             WriteOutcome::Written(version) => {

@@ -16,14 +16,10 @@ use crate::place::admission::Admission;
 use crate::place::cohort::Cohorts;
 use crate::place::succession::Places;
 use crate::queue::Status;
-use crate::report::measured::{Measured, is_observed};
 use crate::report::{HeldLocks, Observing, Reports};
 
 pub(crate) struct ClientInner {
-    /// The user's backend.
-    pub(crate) bare: Arc<dyn CoordinationBackend>,
-    /// The same one, for jobs in the background, which begin later.
-    pub(crate) measured: Arc<Measured>,
+    pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
     pub(crate) node_ids: NodeIds,
     pub(crate) operation_timeout: Duration,
@@ -66,9 +62,8 @@ impl ClientInner {
         self.shutdown.hold_ended();
     }
 
-    /// Returns the backend. Its operations are measured and traced if anything observes them.
     pub(crate) fn backend(&self) -> &dyn CoordinationBackend {
-        if is_observed(&self.observing) { &*self.measured } else { &*self.bare }
+        &*self.backend
     }
 
     /// Waits for what is no acquisition, and ends with `ShuttingDown` as an acquisition does.
@@ -136,7 +131,7 @@ impl HeldLocks for ClientInner {
 impl fmt::Debug for ClientInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("backend", &self.bare)
+            .field("backend", &self.backend)
             .field("session", &self.session.current())
             .finish_non_exhaustive()
     }

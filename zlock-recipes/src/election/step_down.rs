@@ -1,6 +1,5 @@
 //! Requests to step down: a value beside the queue, with the number of the term that is meant.
 
-use std::future::pending;
 use std::sync::Arc;
 
 use zlock_core::{FencingToken, LockPath, Result};
@@ -35,11 +34,8 @@ pub(super) async fn request(
     }
 }
 
-/// Waits until the leader of this term is asked. For ever if the backend has no values.
+/// Waits until the leader of this term is asked.
 pub(super) async fn requested(client: &Arc<ClientInner>, path: &LockPath, term: FencingToken) -> Result<()> {
-    if client.backend().values().is_none() {
-        return pending().await;
-    }
     let mut requests = Client::of(client).shared_value(path.as_str())?.watch();
     loop {
         let asked = requests.changed().await?.value;

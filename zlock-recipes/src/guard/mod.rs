@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use zlock_core::{Error, LockPath, Result, Values, Version};
+use zlock_core::{CoordinationBackend, Error, LockPath, Result, Version};
 
 use crate::client::hold_record::Entry;
 use crate::guard::context::LockContext;
@@ -252,7 +252,7 @@ impl Guard {
     /// The loss of the lock, also if another client has written the value; those of [`write_value`](Values::write_value).
     pub(crate) async fn release_with_write(
         mut self,
-        values: &dyn Values,
+        values: &dyn CoordinationBackend,
         value: &LockPath,
         expected: Version,
         data: &[u8],

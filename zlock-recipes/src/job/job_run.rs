@@ -102,7 +102,7 @@ impl JobRun {
     async fn end(self, state: RunState, outcome: JobOutcome) -> Result<()> {
         let JobRun { guard, run, version, late, record, clock, period, reports, .. } = self;
         let ended = run.ended(state, Tick::at(clock.now()));
-        let (values, path) = (record.values("job")?, record.path());
+        let (values, path) = (record.values(), record.path());
         let written = guard.release_with_write(values, path, version, ended.to_data().as_bytes()).await;
         let outcome = if written.is_ok() { outcome } else { JobOutcome::Lost };
         reports.report(|observer, name| observer.job_ended(name, outcome, late));

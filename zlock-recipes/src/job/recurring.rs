@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result, Value};
+use zlock_core::{Consistency, Error, ErrorKind, FencingToken, LockPath, Result, Value};
 
 use crate::client::Client;
 use crate::guard::Guard;
@@ -337,7 +337,7 @@ impl RecurringJob {
 
     /// Claims the tick, or returns why not. Acquires the lock for that, unless the caller has it.
     pub(super) async fn claim(&self, wanted: Wanted<'_>, guard: Option<Guard>) -> Result<Claimed> {
-        let seen = self.record.values("job")?.seen_value(self.record_path()).await?;
+        let seen = self.record.values().value(self.record_path(), Consistency::Seen).await?;
         let (guard, seen) = match guard {
             Some(guard) => (guard, seen),
             None => match self.enter(wanted, seen).await? {
@@ -461,7 +461,7 @@ impl RecurringJob {
     /// Returns `true` if the lock's queue has any node: a holder, or another process that is about to claim the tick.
     async fn is_held(&self) -> Result<bool> {
         let backend = self.reports.client.inner().backend();
-        Ok(!backend.children(self.lock.path()).await?.is_empty())
+        Ok(!backend.children(self.lock.path(), None).await?.is_empty())
     }
 
     fn parse(&self, value: Option<&Value>) -> Result<Option<Run>> {

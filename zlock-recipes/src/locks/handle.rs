@@ -373,7 +373,7 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
-    /// [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes, and for `__REVOKE__`, which requests revocation.
+    /// [`MAX_DATA`](zlock_core::MAX_DATA) bytes, and for `__REVOKE__`, which requests revocation.
     ///
     /// # Examples
     /// ```

@@ -42,7 +42,7 @@ impl Participant {
 
 pub(crate) async fn participants(client: &ClientInner, path: &LockPath) -> Result<Vec<Participant>> {
     let backend = client.backend();
-    let queue = backend.children(path).await?;
+    let queue = backend.children(path, None).await?;
     let mut participants = Vec::with_capacity(queue.len());
     for node in queue.iter() {
         // Left out if it was deleted since the listing.

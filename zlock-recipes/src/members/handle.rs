@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, Groups, LockPath, Result, SessionState};
+use zlock_core::{Error, ErrorKind, LockPath, MAX_DATA, Result, SessionState};
 
 use super::keep::{Keep, register};
 use super::membership::{Membership, remove_in_background};
 use super::reports::MemberReports;
 use super::view::{Group, Member, MembersWatch};
-use crate::client::{Client, MAX_NODE_DATA};
+use crate::client::Client;
 
 impl Client {
     /// Returns a handle to the group of members at `path`. Performs no I/O.
@@ -38,9 +38,7 @@ impl Client {
     /// # }
     /// ```
     pub fn members(&self, path: impl AsRef<str>) -> Result<Members> {
-        let members = Members { client: self.clone(), path: LockPath::new(path)?, name: "".into() };
-        members.groups("members")?;
-        Ok(members)
+        Ok(Members { client: self.clone(), path: LockPath::new(path)?, name: "".into() })
     }
 }
 
@@ -84,7 +82,7 @@ impl Members {
     /// # Errors
     /// - [`Taken`](ErrorKind::Taken) if there is a member with this ID, or if a value or the parent of a lock has the name.
     /// - [`InvalidPath`](ErrorKind::InvalidPath) if the ID cannot be a segment of a path.
-    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for more than [`MAX_NODE_DATA`] bytes, and on etcd for the hexadecimal ID of the
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for more than [`MAX_DATA`] bytes, and on etcd for the hexadecimal ID of the
     ///   client's own session, after which its places in queues are named.
     /// - [`Unavailable`](ErrorKind::Unavailable), [`NotAuthorized`](ErrorKind::NotAuthorized),
     ///   [`Closed`](ErrorKind::Closed), [`ShuttingDown`](ErrorKind::ShuttingDown), [`Unexpected`](ErrorKind::Unexpected).
@@ -124,9 +122,9 @@ impl Members {
     }
 
     async fn register(&self, id: &str, payload: Vec<u8>, replaces: bool) -> Result<Membership> {
-        let (groups, member) = (self.groups("join")?, self.member(id)?);
-        if payload.len() > MAX_NODE_DATA {
-            let message = format!("{} bytes of payload; the limit is {MAX_NODE_DATA}", payload.len());
+        let member = self.member(id)?;
+        if payload.len() > MAX_DATA {
+            let message = format!("{} bytes of payload; the limit is {MAX_DATA}", payload.len());
             return Err(Error::new(ErrorKind::InvalidArgument, "join")
                 .with_path(member)
                 .with_message(message));
@@ -151,7 +149,7 @@ impl Members {
         ));
         // Whatever is registered from now on is removed, unless the caller gets the membership.
         let mut abandoned = Abandoned { members: self, keep: Some(keep.clone()) };
-        let registration = register(groups, &keep, replaces, &mut Vec::new()).await;
+        let registration = register(client.backend(), &keep, replaces, &mut Vec::new()).await;
         if registration.as_ref().is_err_and(|error| error.kind() == ErrorKind::Taken) {
             // Nothing was registered.
             abandoned.keep = None;
@@ -204,13 +202,6 @@ impl Members {
                 .with_message(message));
         }
         self.path.join(id)
-    }
-
-    fn groups(&self, operation: &'static str) -> Result<&dyn Groups> {
-        self.client.inner().backend().groups().ok_or_else(|| {
-            let message = "the client's backend has no groups";
-            Error::new(ErrorKind::InvalidArgument, operation).with_path(&self.path).with_message(message)
-        })
     }
 }
 

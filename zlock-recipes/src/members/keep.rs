@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use zlock_core::kit::FailureLog;
 use zlock_core::observer::MemberState;
 use zlock_core::{
-    CoordinationBackend, Error, ErrorKind, Flag, Groups, Job, Joined, LockPath, Registration, Result,
-    SessionEvents, SessionId, Signal,
+    CoordinationBackend, Error, ErrorKind, Flag, Job, Joined, LockPath, Registration, Result, SessionEvents,
+    SessionId, Signal,
 };
 
 use super::reports::MemberReports;
@@ -105,7 +105,7 @@ impl Keep {
     }
 
     /// Removes the node once nothing is registered any more.
-    pub(super) async fn remove(&self, groups: &dyn Groups) -> Result<()> {
+    pub(super) async fn remove(&self, groups: &dyn CoordinationBackend) -> Result<()> {
         self.stopped.raised().await;
         groups.leave(&self.member).await
     }
@@ -121,7 +121,7 @@ impl Keep {
 ///
 /// `own` has the sessions in which it was registered or may have been.
 pub(super) async fn register(
-    groups: &dyn Groups,
+    groups: &dyn CoordinationBackend,
     keep: &Keep,
     replaces: bool,
     own: &mut Vec<SessionId>,
@@ -171,22 +171,20 @@ pub(super) struct KeepJob(pub(super) Arc<Keep>);
 impl Job for KeepJob {
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let keep = &*self.0;
-        if let Some(groups) = backend.groups() {
-            tokio::select! {
-                biased;
-                () = keep.leaving.raised() => {}
-                () = keep.session.closed() => keep.set(State::Ended(closed(keep))),
-                error = kept(groups, keep) => {
-                    let may_be_registered = error.is_ambiguous();
-                    if may_be_registered {
-                        // Before the owner learns of the end: a join with the ID waits for the removal.
-                        keep.leave();
-                    }
-                    keep.set(State::Ended(error));
-                    keep.stop();
-                    if may_be_registered {
-                        remove_until_gone(backend, keep).await;
-                    }
+        tokio::select! {
+            biased;
+            () = keep.leaving.raised() => {}
+            () = keep.session.closed() => keep.set(State::Ended(closed(keep))),
+            error = kept(backend, keep) => {
+                let may_be_registered = error.is_ambiguous();
+                if may_be_registered {
+                    // Before the owner learns of the end: a join with the ID waits for the removal.
+                    keep.leave();
+                }
+                keep.set(State::Ended(error));
+                keep.stop();
+                if may_be_registered {
+                    remove_until_gone(backend, keep).await;
                 }
             }
         }
@@ -202,7 +200,7 @@ fn closed(keep: &Keep) -> Error {
 }
 
 /// Registers the member again and again. Returns the error that ends that, which is ambiguous if the node may be there.
-async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
+async fn kept(groups: &dyn CoordinationBackend, keep: &Keep) -> Error {
     let (mut own, mut pauses, mut in_doubt) = (Vec::new(), PAUSES.start(), false);
     loop {
         if let State::Registered(registration) = keep.state() {
@@ -262,9 +260,7 @@ async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
     let (mut session, epoch) = (keep.session.clone(), keep.session.epoch());
     let removed = async {
         let (mut pauses, mut log) = (PAUSES.start(), FailureLog::default());
-        while let Some(groups) = backend.groups()
-            && let Err(error) = keep.remove(groups).await
-        {
+        while let Err(error) = keep.remove(backend).await {
             if keep.client.strong_count() == 0 && !error.is_retryable() {
                 tracing::warn!(member = %keep.member, %error, "a member could not be removed");
                 return;

@@ -26,7 +26,7 @@ impl Membership {
     pub(super) fn new(client: &Arc<ClientInner>, keep: &Arc<Keep>, registration: Registration) -> Self {
         keep.set(State::Registered(registration));
         let background = client.backend().background();
-        background.push_lasting(client.measured.clone(), KeepJob(keep.clone()));
+        background.push_lasting(client.backend.clone(), KeepJob(keep.clone()));
         Membership { client: client.clone(), keep: keep.clone(), has_left: false }
     }
 
@@ -141,8 +141,7 @@ impl Membership {
         if state != SessionState::Connected {
             return Ok(Release::Pending);
         }
-        let Some(groups) = self.client.backend().groups() else { return Ok(Release::AlreadyLost) };
-        let removed = timeout(self.client.operation_timeout, self.keep.remove(groups)).await;
+        let removed = timeout(self.client.operation_timeout, self.keep.remove(self.client.backend())).await;
         if has_ended() {
             return Ok(Release::AlreadyLost);
         }
@@ -171,7 +170,7 @@ impl Drop for Membership {
 /// Removes the node in the background, even if it is not known yet.
 pub(super) fn remove_in_background(client: &Arc<ClientInner>, keep: &Arc<Keep>) {
     keep.leave();
-    client.backend().background().push(client.measured.clone(), LeaveJob(keep.clone()));
+    client.backend().background().push(client.backend.clone(), LeaveJob(keep.clone()));
 }
 
 impl fmt::Debug for Membership {

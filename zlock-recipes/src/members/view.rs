@@ -8,9 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use zlock_core::{
-    Error, ErrorKind, FencingToken, Groups, LockPath, MemberContents, Result, Watch, WatchEvent,
-};
+use zlock_core::{CoordinationBackend, FencingToken, LockPath, MemberContents, Result, Watch, WatchEvent};
 
 use super::owner::owner;
 use crate::client::Client;
@@ -164,11 +162,7 @@ impl Group {
     /// Lists the group, and reads what was not known of its members.
     async fn read_now(&mut self) -> Result<Vec<Member>> {
         let client = self.client.clone();
-        let groups = client
-            .inner()
-            .backend()
-            .groups()
-            .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "members").with_path(&self.path))?;
+        let groups = client.inner().backend();
         self.listed = Some(Instant::now());
         let (listed, watch) = groups.members_with_watch(&self.path).await?;
         {
@@ -212,7 +206,7 @@ impl Group {
     /// Reads some members at the same time.
     async fn read_all(
         &self,
-        groups: &dyn Groups,
+        groups: &dyn CoordinationBackend,
         names: &[String],
     ) -> Vec<Result<Option<(MemberContents, Watch)>>> {
         let read = |name: &String| {

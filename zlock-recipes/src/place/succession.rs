@@ -31,8 +31,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use zlock_core::{
-    CoordinationBackend, Created, Deletion, DeletionNotice, HandOver, Label, LockPath, Node, NodeId, Result,
-    Sequence, Target,
+    CoordinationBackend, Created, Deletion, DeletionNotice, Label, LockPath, Node, NodeId, Result, Sequence,
+    Target,
 };
 
 /// How long a release may take to hand over before the successor checks the queue itself.
@@ -337,15 +337,9 @@ pub(crate) async fn remove(
     target: &Target,
     next: Option<Successor>,
 ) -> Result<Deletion> {
-    let (Target::Node(node), Some(next)) = (target, next) else {
-        return backend.delete(path, target).await;
-    };
-    match backend.hand_over(path, node, std::slice::from_ref(&next.node)).await? {
-        HandOver::Confirmed => {
-            next.hand_over();
-            Ok(Deletion::Deleted)
-        }
-        HandOver::Unconfirmed(deletion) => Ok(deletion),
-        _ => Ok(Deletion::Deleted),
+    let deletion = backend.delete(path, target, next.as_ref().map(|next| &next.node)).await?;
+    if let (Deletion::HandedOver, Some(next)) = (deletion, next) {
+        next.hand_over();
     }
+    Ok(deletion)
 }

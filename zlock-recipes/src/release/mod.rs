@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use zlock_core::{
-    Deletion, Error, ErrorKind, GuardNode, LockPath, Result, SessionState, Target, Values, Version,
-    WriteOutcome,
+    Consistency, CoordinationBackend, Deletion, Error, ErrorKind, GuardNode, LockPath, Result, SessionState,
+    Target, Version, WriteOutcome,
 };
 
 use crate::hold::Hold;
@@ -56,8 +56,8 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         Ok(Ok(deletion)) => {
             rest.done = true;
             match deletion {
-                Deletion::Deleted => Ok(unless_lost(Release::Released)),
-                _ => Ok(Release::AlreadyLost),
+                Deletion::AlreadyDeleted => Ok(Release::AlreadyLost),
+                _ => Ok(unless_lost(Release::Released)),
             }
         }
         Ok(Err(e)) => match e.kind() {
@@ -74,7 +74,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
 pub(crate) async fn release_with_write(
     hold: &Arc<Hold>,
     is_last: bool,
-    (values, path): (&dyn Values, &LockPath),
+    (values, path): (&dyn CoordinationBackend, &LockPath),
     expected: Version,
     data: &[u8],
 ) -> Result<()> {
@@ -96,7 +96,8 @@ pub(crate) async fn release_with_write(
                 is_unsure |= error.is_ambiguous();
                 // A store that can be read has refused the write: a fence of the holder protects the node, for example. The second
                 // time, the holder may be waiting for itself.
-                let is_answered = !error.is_ambiguous() && values.seen_value(path).await.is_ok();
+                let is_answered =
+                    !error.is_ambiguous() && values.value(path, Consistency::Seen).await.is_ok();
                 if is_answered && is_refused {
                     return Err(if is_unsure { error.ambiguous() } else { error });
                 }
@@ -117,11 +118,15 @@ pub(crate) async fn release_with_write(
 
 /// Returns `true` if the value is what was to be written: an attempt whose answer was lost has written it. Read again while the
 /// session lives, unless there is an answer.
-async fn is_written(hold: &Hold, (values, path): (&dyn Values, &LockPath), data: &[u8]) -> Result<bool> {
+async fn is_written(
+    hold: &Hold,
+    (values, path): (&dyn CoordinationBackend, &LockPath),
+    data: &[u8],
+) -> Result<bool> {
     let (session, mut pauses) = (&hold.client().session, Pauses::default());
     loop {
         connected(session).await;
-        match values.value(path).await {
+        match values.value(path, Consistency::Latest).await {
             Ok(value) => return Ok(value.is_some_and(|value| value.data == data)),
             // It is unknown whether the value was written.
             Err(error) => pauses.after(error.ambiguous(), hold.path(), session).await?,

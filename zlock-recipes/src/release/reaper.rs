@@ -71,7 +71,7 @@ impl ClientInner {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
         let (admission, create) = (self.admission.clone(), Mutex::new(create));
         let job = NodeJob { path, work, epoch, session, client, admission, create };
-        self.backend().background().push(self.measured.clone(), job);
+        self.backend().background().push(self.backend.clone(), job);
     }
 }
 

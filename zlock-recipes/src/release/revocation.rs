@@ -55,11 +55,11 @@ async fn watch(hold: &Hold) -> Result<()> {
 /// data is the value that others read.
 pub(crate) async fn request(client: &ClientInner, path: &LockPath) -> Result<usize> {
     let backend = client.backend();
-    let queue = backend.children(path).await?;
+    let queue = backend.children(path, None).await?;
     let (mut asked, mut first_error) = (0, None);
     for node in holders(&queue).filter(|node| node.label != Label::Candidate) {
-        match backend.set_data(path, node, REVOKE).await {
-            Ok(()) => asked += 1,
+        match backend.write_data(path, node, None, REVOKE).await {
+            Ok(_) => asked += 1,
             // The holder has released the lock.
             Err(e) if e.kind() == ErrorKind::NodeDeleted => {}
             Err(e) => {

@@ -2,8 +2,6 @@
 //!
 //! An acquisition is reported by its lock handle, a hold by itself. What an observer panics with is caught here.
 
-pub(crate) mod measured;
-
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -161,7 +161,7 @@ impl Slots {
                 return Ok(Slot { guard, number });
             }
             // Listed after the table was read: a number whose node is missing now is free.
-            let queue = backend.children(guard.path()).await?;
+            let queue = backend.children(guard.path(), None).await?;
             table.fill(&queue, self.n);
             let Some(number) = table.of(&me) else {
                 if queue.iter().all(|node| node.id != me) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zlock_core::{Error, ErrorKind, LockPath, Result, Value, Version};
+use zlock_core::{Consistency, Error, ErrorKind, LockPath, Result, Value, Version};
 
 use super::format::CounterFormat;
 use super::shared_value::{CompareAndSet, SharedValue};
@@ -267,7 +267,7 @@ impl Counter {
 
     /// Reads the number, at least as it was when the last request of this session was answered.
     pub(crate) async fn read_seen(&self) -> Result<Known> {
-        self.saw(self.value.values("get")?.seen_value(self.path()).await?)
+        self.saw(self.value.values().value(self.path(), Consistency::Seen).await?)
     }
 
     /// Returns the number as this handle last saw it, and reads it if it has not.

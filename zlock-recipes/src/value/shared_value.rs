@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, WriteOutcome};
+use zlock_core::{
+    Consistency, CoordinationBackend, Error, ErrorKind, GuardNode, LockPath, Result, Value, Version,
+    WriteOutcome,
+};
 
 use crate::client::Client;
 use crate::guard::context::LockContext;
@@ -31,7 +34,7 @@ impl Client {
     /// ```
     pub fn shared_value(&self, path: impl AsRef<str>) -> Result<SharedValue> {
         let value = SharedValue { client: self.clone(), path: LockPath::new(path)?, turn: Arc::default() };
-        value.values("shared_value")?;
+        value.values();
         Ok(value)
     }
 }
@@ -99,7 +102,7 @@ impl SharedValue {
     /// # }
     /// ```
     pub async fn get(&self) -> Result<Option<Value>> {
-        self.values("get")?.value(&self.path).await
+        self.values().value(&self.path, Consistency::Latest).await
     }
 
     /// Writes the value if its version is still `expected`. `None` creates a value that must not exist yet.
@@ -136,7 +139,7 @@ impl SharedValue {
         expected: Option<Version>,
         data: impl AsRef<[u8]>,
     ) -> Result<CompareAndSet> {
-        match self.values("compare_and_set")?.write_value(&self.path, expected, data.as_ref(), None).await? {
+        match self.values().write_value(&self.path, expected, data.as_ref(), None).await? {
             WriteOutcome::Written(version) => Ok(CompareAndSet::Written(version)),
             WriteOutcome::Conflict(now) => Ok(CompareAndSet::Conflict(now)),
             _ => Err(self.unexpected("compare_and_set")),
@@ -291,7 +294,7 @@ impl SharedValue {
         loop {
             lock.check()?;
             let guard = GuardNode::new(lock.path().clone(), lock.node(), lock.fencing_token());
-            let values = self.values("write_under")?;
+            let values = self.values();
             match values.write_value(&self.path, expected, data.as_ref(), Some(&guard)).await? {
                 WriteOutcome::Written(version) => return Ok(CompareAndSet::Written(version)),
                 WriteOutcome::Conflict(now) => return Ok(CompareAndSet::Conflict(now)),
@@ -323,12 +326,8 @@ impl SharedValue {
         }
     }
 
-    /// Returns the values of the client's backend.
-    pub(crate) fn values(&self, operation: &'static str) -> Result<&dyn Values> {
-        self.client.inner().backend().values().ok_or_else(|| {
-            let message = "the client's backend has no values";
-            Error::new(ErrorKind::InvalidArgument, operation).with_path(&self.path).with_message(message)
-        })
+    pub(crate) fn values(&self) -> &dyn CoordinationBackend {
+        self.client.inner().backend()
     }
 
     fn unexpected(&self, operation: &'static str) -> Error {

@@ -55,7 +55,7 @@ impl Source for SharedValue {
     type Seen = Option<Value>;
 
     async fn read(&mut self) -> Result<(Option<Value>, Watch)> {
-        self.values("watch")?.value_with_watch(self.path()).await
+        self.values().value_with_watch(self.path()).await
     }
 }
 

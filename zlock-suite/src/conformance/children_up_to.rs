@@ -1,10 +1,10 @@
-//! `children_up_to`.
+//! `children`, up to a node.
 
 use zlock_core::{Existence, Label, Target};
 
 use crate::Case;
 
-/// The node directly before `node` is included.
+/// The node directly before `up_to` is included.
 pub async fn has_the_node_right_before(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let (nested, mut below) = (case.path("lock/nested"), None);
@@ -21,16 +21,16 @@ pub async fn has_the_node_right_before(case: &Case<'_>) {
     }
     for (place, node) in nodes.iter().enumerate().filter(|(_, node)| node.label != Label::Read) {
         let backend = if node.session == nodes[0].session { &a } else { &b };
-        let queue = backend.children_up_to(&path, node).await.unwrap();
+        let queue = backend.children(&path, Some(node)).await.unwrap();
         let at = queue.position(&node.id).expect("the node itself");
         let before = at.checked_sub(1).map(|before| &queue[before].id);
         assert_eq!(before, place.checked_sub(1).map(|before| &nodes[before].id));
     }
-    a.delete(&nested, &Target::Node(below.expect("a node"))).await.unwrap();
+    a.delete(&nested, &Target::Node(below.expect("a node")), None).await.unwrap();
     case.store.remove_parent(&nested).await;
 }
 
-/// No node is included that this backend knows to be deleted.
+/// Up to a node, no node is included that this backend knows to be deleted.
 pub async fn has_no_node_known_to_be_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..10 {
@@ -39,28 +39,28 @@ pub async fn has_no_node_known_to_be_gone(case: &Case<'_>) {
         let Existence::Watching(watch) = b.exists_with_watch(&path, &first.node).await.unwrap() else {
             panic!("not watching {:?}", first.node);
         };
-        let delete = async { a.delete(&path, &Target::Node(first.node.clone())).await.unwrap() };
+        let delete = async { a.delete(&path, &Target::Node(first.node.clone()), None).await.unwrap() };
         let look = async {
             watch.await;
-            b.children_up_to(&path, &second.node).await.unwrap()
+            b.children(&path, Some(&second.node)).await.unwrap()
         };
         let (_, queue) = tokio::join!(delete, look);
         assert_eq!((queue.len(), queue.position(&second.node.id)), (1, Some(0)));
-        b.delete(&path, &Target::Node(second.node)).await.unwrap();
+        b.delete(&path, &Target::Node(second.node), None).await.unwrap();
     }
 }
 
-/// `node` is missing only if it was deleted.
+/// The node `up_to` is missing only if it was deleted.
 pub async fn is_missing_only_if_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let [first, second] =
         [case.create(&a, &path, Label::Lock).await, case.create(&a, &path, Label::Lock).await];
-    let before = a.children_up_to(&path, &second.node).await.unwrap();
+    let before = a.children(&path, Some(&second.node)).await.unwrap();
     assert_eq!((before.position(&first.node.id), before.position(&second.node.id)), (Some(0), Some(1)));
-    b.delete(&path, &Target::Node(second.node.clone())).await.unwrap();
+    b.delete(&path, &Target::Node(second.node.clone()), None).await.unwrap();
     case.until("its own backend sees it, too", async || {
-        a.children_up_to(&path, &second.node).await.unwrap().find(&second.node.id).is_none()
+        a.children(&path, Some(&second.node)).await.unwrap().find(&second.node.id).is_none()
     })
     .await;
-    assert!(a.children_up_to(&path, &first.node).await.unwrap().find(&first.node.id).is_some());
+    assert!(a.children(&path, Some(&first.node)).await.unwrap().find(&first.node.id).is_some());
 }

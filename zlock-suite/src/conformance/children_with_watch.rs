@@ -19,7 +19,7 @@ pub async fn fires_on_any_change(case: &Case<'_>) {
 
     let (queue, watch) = b.children_with_watch(&path).await.unwrap();
     assert_eq!(queue.find(&created.node.id).unwrap().label, Label::Read);
-    a.delete(&path, &Target::Node(relabelled)).await.unwrap();
+    a.delete(&path, &Target::Node(relabelled), None).await.unwrap();
     watch.await;
 }
 
@@ -34,7 +34,7 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
             watch.await;
         }
         let target = Target::Node(created.node.clone());
-        let (deleted, looked) = tokio::join!(a.delete(&path, &target), b.children_with_watch(&path));
+        let (deleted, looked) = tokio::join!(a.delete(&path, &target, None), b.children_with_watch(&path));
         deleted.unwrap();
         let (queue, watch) = looked.unwrap();
         if queue.find(&created.node.id).is_some() {
@@ -59,7 +59,7 @@ pub async fn works_on_a_missing_parent(case: &Case<'_>) {
             event = b.children_with_watch(&path).await.unwrap();
         }
         drop(event);
-        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        a.delete(&path, &Target::Node(created.node), None).await.unwrap();
         for parent in [&path, &path.parent().unwrap()] {
             case.store.remove_parent(parent).await;
         }

@@ -2,7 +2,7 @@
 
 use tokio::time::{Instant, sleep};
 use zlock_core::{
-    Close, CloseReason, ErrorKind, Existence, Label, LockPath, Node, Result, SessionState, Target,
+    Close, CloseReason, ErrorKind, Existence, Label, LockPath, Needs, Node, Result, SessionState, Target,
 };
 
 use crate::case::{MOMENT, timed};
@@ -18,15 +18,19 @@ fn is_closed<T: std::fmt::Debug>(result: Result<T>) {
 async fn all_end_with_closed(case: &Case<'_>, backend: &Connection, path: &LockPath, node: &Node) {
     let node_id = case.node_id();
     tokio::join!(
-        async { is_closed(backend.create_ephemeral_sequential(path, Label::Lock, &node_id, b"").await) },
-        async { is_closed(backend.children(path).await) },
+        async {
+            is_closed(
+                backend.create_ephemeral_sequential(path, Label::Lock, &node_id, b"", Needs::Queue).await,
+            )
+        },
+        async { is_closed(backend.children(path, None).await) },
         async { is_closed(backend.children_with_watch(path).await) },
         async { is_closed(backend.exists_with_watch(path, node).await) },
         async { is_closed(backend.relabel(path, node, Label::Read).await) },
-        async { is_closed(backend.delete(path, &Target::Node(node.clone())).await) },
+        async { is_closed(backend.delete(path, &Target::Node(node.clone()), None).await) },
         async { is_closed(backend.data(path, node).await) },
         async { is_closed(backend.data_with_watch(path, node).await) },
-        async { is_closed(backend.set_data(path, node, b"new").await) },
+        async { is_closed(backend.write_data(path, node, None, b"new").await) },
     );
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::{CreatedQueue, ErrorKind, Joined, Label, NodeId, NodeIds, REVOKE, Target};
+use zlock_core::{CreatedQueue, ErrorKind, Joined, Label, Needs, NodeId, NodeIds, REVOKE, Target};
 
 use crate::Case;
 use crate::case::{MOMENT, TOO_MUCH};
@@ -12,7 +12,8 @@ use crate::case::{MOMENT, TOO_MUCH};
 pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for node_id in ["", "worker-1", "0123abcd-4567-89ab-cdef-0123456789abc"] {
-        let refused = a.create_ephemeral_sequential(&path, Label::Lock, &NodeId::new(node_id), b"").await;
+        let refused =
+            a.create_ephemeral_sequential(&path, Label::Lock, &NodeId::new(node_id), b"", Needs::Queue).await;
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument, "{node_id:?}");
     }
     assert!(case.has(&path, &[]).await);
@@ -22,10 +23,11 @@ pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
 pub async fn too_much_data_is_refused(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let (id, data) = (NodeIds::random().next(), vec![7; TOO_MUCH]);
-    let refused = a.create_ephemeral_sequential(&path, Label::Lock, &id, &data).await;
+    let refused = a.create_ephemeral_sequential(&path, Label::Lock, &id, &data, Needs::Queue).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(case.has(&path, &[]).await);
-    let created = a.create_ephemeral_sequential(&path, Label::Lock, &id, &data[1..]).await.unwrap();
+    let created =
+        a.create_ephemeral_sequential(&path, Label::Lock, &id, &data[1..], Needs::Queue).await.unwrap();
     assert_eq!(case.data(&a, &path, &created.node).await.as_deref(), Some(&data[1..]));
 }
 
@@ -34,7 +36,7 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let mut made = Vec::new();
     for backend in [&a, &b, &a, &a, &b] {
-        let seen = a.children(&path).await.unwrap();
+        let seen = a.children(&path, None).await.unwrap();
         let created = case.create(backend, &path, Label::Lock).await;
         let queue = case.queue(&created);
         let place = queue.position(&created.node.id).unwrap();
@@ -46,7 +48,7 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
         }
         made.push(created.node.id);
     }
-    let queue = b.children(&path).await.unwrap();
+    let queue = b.children(&path, None).await.unwrap();
     let queue: Vec<_> = queue.iter().filter(|n| made.contains(&n.id)).map(|n| n.id.clone()).collect();
     assert_eq!(queue, made);
 }
@@ -73,9 +75,9 @@ pub async fn alone_is_alone(case: &Case<'_>) {
         let created = case.create(&a, &path, Label::Lock).await;
         let is_alone = matches!(created.queue, CreatedQueue::Alone);
         assert!(!is_alone || case.has(&path, &[&created.node]).await, "{round}: {created:?}");
-        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        a.delete(&path, &Target::Node(created.node), None).await.unwrap();
         if let Some(other) = other {
-            b.delete(&path, &Target::Node(other)).await.unwrap();
+            b.delete(&path, &Target::Node(other), None).await.unwrap();
         }
     }
 }
@@ -86,11 +88,11 @@ pub async fn missing_parents_are_made(case: &Case<'_>) {
     for _ in 0..2 {
         let created = case.create(&a, &path, Label::Lock).await;
         assert!(case.has(&path, &[&created.node]).await);
-        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        a.delete(&path, &Target::Node(created.node), None).await.unwrap();
         for parent in [&path, &path.parent().unwrap()] {
             case.store.remove_parent(parent).await;
         }
-        assert!(a.children(&path).await.unwrap().is_empty());
+        assert!(a.children(&path, None).await.unwrap().is_empty());
     }
 }
 
@@ -100,7 +102,7 @@ pub async fn vanishing_parent_costs_a_retry(case: &Case<'_>) {
     let use_it = async {
         for _ in 0..50 {
             let created = case.create(&a, &path, Label::Lock).await;
-            a.delete(&path, &Target::Node(created.node)).await.unwrap();
+            a.delete(&path, &Target::Node(created.node), None).await.unwrap();
         }
     };
     let remove_it = async {
@@ -145,7 +147,7 @@ pub async fn fencing_tokens_grow(case: &Case<'_>) {
             let created = case.create(backend, &path, Label::Lock).await;
             assert!(created.node.fencing_token > last, "{:?} after {last:?}", created.node.fencing_token);
             last = created.node.fencing_token;
-            backend.delete(&path, &Target::Node(created.node)).await.unwrap();
+            backend.delete(&path, &Target::Node(created.node), None).await.unwrap();
         }
         case.store.remove_parent(&path).await;
     }
@@ -156,21 +158,24 @@ pub async fn label_does_not_depend_on_the_data(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write, Label::Candidate] {
         for data in [&b""[..], REVOKE, b"zlock1 read\nx"] {
-            let created = a.create_ephemeral_sequential(&path, label, &case.node_id(), data).await.unwrap();
+            let created = a
+                .create_ephemeral_sequential(&path, label, &case.node_id(), data, Needs::Queue)
+                .await
+                .unwrap();
             let node = created.node;
             let is_as_before = async || {
-                let found = b.children(&path).await.unwrap().first().map(|node| node.label);
+                let found = b.children(&path, None).await.unwrap().first().map(|node| node.label);
                 assert_eq!((node.label, found), (label, Some(label)), "{data:?}");
                 assert_eq!(case.data(&b, &path, &node).await.as_deref(), Some(data));
             };
             is_as_before().await;
-            b.set_data(&path, &node, b"other").await.unwrap();
-            b.set_data(&path, &node, data).await.unwrap();
+            b.write_data(&path, &node, None, b"other").await.unwrap();
+            b.write_data(&path, &node, None, data).await.unwrap();
             is_as_before().await;
-            if label == Label::Candidate && a.replace_data(&path, &node, 2, data).await.is_ok() {
+            if label == Label::Candidate && a.write_data(&path, &node, Some(2), data).await.is_ok() {
                 is_as_before().await;
             }
-            a.delete(&path, &Target::Node(node)).await.unwrap();
+            a.delete(&path, &Target::Node(node), None).await.unwrap();
         }
     }
 }
@@ -179,26 +184,25 @@ pub async fn label_does_not_depend_on_the_data(case: &Case<'_>) {
 /// `InvalidArgument`.
 pub async fn member_at_the_parent_is_independent(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("both"));
-    let Some(groups) = a.groups() else { return };
-    let Joined::Joined(member) = groups.join(&path, b"", false).await.unwrap() else {
+    let Joined::Joined(member) = a.join(&path, b"", false).await.unwrap() else {
         panic!("not joined");
     };
     for below in [path.clone(), path.join("below").unwrap()] {
         let (id, session) = (case.node_id(), member.session);
-        let created = match b.create_ephemeral_sequential(&below, Label::Lock, &id, b"").await {
+        let created = match b.create_ephemeral_sequential(&below, Label::Lock, &id, b"", Needs::Queue).await {
             Ok(created) => created,
             Err(error) => {
                 assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::InvalidArgument, false));
                 continue;
             }
         };
-        groups.leave(&path).await.unwrap();
+        a.leave(&path).await.unwrap();
         assert!(case.has(&below, &[&created.node]).await && !created.deletion.is_deleted());
-        let again = groups.join(&path, b"", false).await.unwrap();
+        let again = a.join(&path, b"", false).await.unwrap();
         assert!(matches!(&again, Joined::Joined(again) if again.session == session), "{again:?}");
-        b.delete(&below, &Target::Node(created.node)).await.unwrap();
+        b.delete(&below, &Target::Node(created.node), None).await.unwrap();
     }
-    let taken = b.groups().unwrap().join(&path, b"", false).await.unwrap();
+    let taken = b.join(&path, b"", false).await.unwrap();
     assert!(matches!(taken, Joined::Taken(Some(session)) if session == member.session), "{taken:?}");
 }
 

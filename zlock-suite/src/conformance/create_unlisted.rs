@@ -1,14 +1,15 @@
-//! `create_unlisted`.
+//! `create_ephemeral_sequential` by a caller that may not need the queue.
 
-use zlock_core::{Created, CreatedQueue, Label, LockPath, SessionState, Target};
+use zlock_core::{Created, CreatedQueue, Label, LockPath, Needs, SessionState, Target};
 
 use crate::{Case, Connection};
 
 async fn create_unlisted(case: &Case<'_>, backend: &Connection, path: &LockPath) -> Created {
-    backend.create_unlisted(path, Label::Lock, &case.node_id(), b"data").await.expect("create_unlisted")
+    let (label, node_id, needs) = (Label::Lock, case.node_id(), Needs::Number);
+    backend.create_ephemeral_sequential(path, label, &node_id, b"data", needs).await.expect("create")
 }
 
-/// Apart from the queue, the result is that of `create_ephemeral_sequential`.
+/// Apart from the queue, the result does not depend on `needs`.
 pub async fn makes_the_same_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("one/two"));
     for epoch in 1..=2 {
@@ -55,7 +56,7 @@ pub async fn next_number_has_nothing_between(case: &Case<'_>) {
             // It is gone again when the next node is created.
             7 => {
                 let gone = case.create(&b, &path, Label::Lock).await.node;
-                b.delete(&path, &Target::Node(gone)).await.unwrap();
+                b.delete(&path, &Target::Node(gone), None).await.unwrap();
             }
             _ => {}
         }
@@ -65,9 +66,9 @@ pub async fn next_number_has_nothing_between(case: &Case<'_>) {
             assert_eq!(is_next, !matches!(between, 1 | 2 | 3 | 5 | 7), "{between}: {created:?}");
         }
         if let Some((path, other)) = other {
-            b.delete(path, &Target::Node(other)).await.unwrap();
+            b.delete(path, &Target::Node(other), None).await.unwrap();
         }
-        a.delete(&path, &Target::Node(before.node)).await.unwrap();
+        a.delete(&path, &Target::Node(before.node), None).await.unwrap();
         before = created;
     }
     case.store.remove_parent(&nested).await;

@@ -1,7 +1,7 @@
 //! `data`.
 
 use tokio::time::sleep;
-use zlock_core::{Label, Target};
+use zlock_core::{Label, Needs, Target};
 
 use crate::Case;
 use crate::case::MOMENT;
@@ -11,18 +11,21 @@ pub async fn is_what_was_given(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let every_byte: Vec<u8> = (0..=255).collect();
     for data in [&b""[..], b"host-1/42", &every_byte, &[7; 4096]] {
-        let created =
-            a.create_ephemeral_sequential(&path, Label::Write, &case.node_id(), data).await.unwrap().node;
+        let created = a
+            .create_ephemeral_sequential(&path, Label::Write, &case.node_id(), data, Needs::Queue)
+            .await
+            .unwrap()
+            .node;
         for backend in [&a, &b] {
             assert_eq!(case.data(backend, &path, &created).await.as_deref(), Some(data));
         }
-        let listed = b.children(&path).await.unwrap().find(&created.id).cloned().unwrap();
+        let listed = b.children(&path, None).await.unwrap().find(&created.id).cloned().unwrap();
         assert_eq!(case.data(&b, &path, &listed).await.as_deref(), Some(data));
         let relabelled = a.relabel(&path, &created, Label::Read).await.unwrap();
         for node in [&relabelled, &created] {
             assert_eq!(case.data(&b, &path, node).await.as_deref(), Some(data));
         }
-        a.delete(&path, &Target::Node(relabelled)).await.unwrap();
+        a.delete(&path, &Target::Node(relabelled), None).await.unwrap();
         assert_eq!(case.data(&b, &path, &created).await, None);
     }
     case.store.remove_parent(&path).await;
@@ -40,7 +43,7 @@ pub async fn owner_is_returned(case: &Case<'_>) {
         for node in [&node, &relabelled] {
             assert_eq!(backend.data(&path, node).await.unwrap().unwrap().session, Some(owner));
         }
-        b.set_data(&path, &node, b"written by another").await.unwrap();
+        b.write_data(&path, &node, None, b"written by another").await.unwrap();
     }
 }
 
@@ -50,7 +53,7 @@ pub async fn time_of_the_create_stays(case: &Case<'_>) {
     let node = case.create(&a, &path, Label::Lock).await.node;
     let created = a.data(&path, &node).await.unwrap().unwrap().created;
     sleep(MOMENT / 10).await;
-    b.set_data(&path, &node, b"new").await.unwrap();
+    b.write_data(&path, &node, None, b"new").await.unwrap();
     for backend in [&a, &b] {
         assert_eq!(backend.data(&path, &node).await.unwrap().unwrap().created, created);
     }

@@ -19,12 +19,12 @@ pub async fn fires_on_a_write_and_on_the_deletion(case: &Case<'_>) {
         for (before, after) in [(&b"data"[..], &b"one"[..]), (b"one", b""), (b"", b"two")] {
             let (mine, others) = (look(&a, &path, &node).await, look(&b, &path, &node).await);
             assert_eq!((&mine.0[..], &others.0[..]), (before, before));
-            b.set_data(&path, &node, after).await.unwrap();
+            b.write_data(&path, &node, None, after).await.unwrap();
             assert_ne!(mine.1.await, WatchEvent::Deleted);
             assert_ne!(others.1.await, WatchEvent::Deleted);
         }
         let (_, watch) = look(&b, &path, &node).await;
-        a.delete(&path, &Target::Node(node)).await.unwrap();
+        a.delete(&path, &Target::Node(node), None).await.unwrap();
         watch.await;
     }
 }
@@ -34,7 +34,8 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..30 {
         let node = case.create(&a, &path, Label::Lock).await.node;
-        let (written, read) = tokio::join!(b.set_data(&path, &node, b"new"), a.data_with_watch(&path, &node));
+        let (written, read) =
+            tokio::join!(b.write_data(&path, &node, None, b"new"), a.data_with_watch(&path, &node));
         written.unwrap();
         let (data, watch) = read.unwrap().unwrap();
         if data == b"data" {
@@ -42,7 +43,7 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
             assert_eq!(look(&a, &path, &node).await.0, b"new");
         }
         let target = Target::Node(node.clone());
-        let (deleted, read) = tokio::join!(a.delete(&path, &target), b.data_with_watch(&path, &node));
+        let (deleted, read) = tokio::join!(a.delete(&path, &target, None), b.data_with_watch(&path, &node));
         deleted.unwrap();
         if let Some((_, watch)) = read.unwrap() {
             watch.await;
@@ -63,16 +64,16 @@ pub async fn relabel_loses_nothing(case: &Case<'_>) {
         match timeout(MOMENT, &mut watch).await {
             Ok(event) => {
                 assert_ne!(event, WatchEvent::Deleted);
-                b.set_data(&path, &first, &data).await.unwrap();
+                b.write_data(&path, &first, None, &data).await.unwrap();
             }
             Err(_) => {
-                b.set_data(&path, &first, &data).await.unwrap();
+                b.write_data(&path, &first, None, &data).await.unwrap();
                 watch.await;
             }
         }
         assert_eq!(look(&a, &path, &first).await.0, data);
     }
-    a.delete(&path, &Target::Node(node)).await.unwrap();
+    a.delete(&path, &Target::Node(node), None).await.unwrap();
 }
 
 /// The watch fires, with any event, when its session ends.
@@ -107,7 +108,7 @@ pub async fn dropped_watch_leaves_the_others(case: &Case<'_>) {
         };
         // Time for the server to receive it.
         sleep(MOMENT / 10).await;
-        a.delete(&path, &Target::Node(node)).await.unwrap();
+        a.delete(&path, &Target::Node(node), None).await.unwrap();
         left.await;
     }
 }
@@ -126,7 +127,7 @@ pub mod watches {
         let third = look(&b, &path, &node).await;
         drop((second, third));
         case.until("no watch", async || case.watches().await == 0).await;
-        a.delete(&path, &Target::Node(node.clone())).await.unwrap();
+        a.delete(&path, &Target::Node(node.clone()), None).await.unwrap();
         assert!(b.data_with_watch(&path, &node).await.unwrap().is_none());
         case.until("no watch", async || case.watches().await == 0).await;
     }

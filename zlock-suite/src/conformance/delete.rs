@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use tokio::time::sleep;
-use zlock_core::{Deletion, Label, LockPath, NodeId, Target};
+use zlock_core::{Deletion, Label, LockPath, Needs, NodeId, Target};
 
 use crate::case::MOMENT;
 use crate::{Case, Connection};
@@ -17,14 +17,14 @@ pub async fn gone_already_is_ok(case: &Case<'_>) {
         let node = case.create(&a, &path, label).await.node;
         let target = Target::Node(node);
         for _ in 0..2 {
-            a.delete(&path, &target).await.unwrap();
+            a.delete(&path, &target, None).await.unwrap();
             assert!(case.has(&path, &[]).await);
         }
         case.store.remove_parent(&path).await;
-        a.delete(&path, &target).await.unwrap();
-        a.delete(&case.path("never/made"), &target).await.unwrap();
+        a.delete(&path, &target, None).await.unwrap();
+        a.delete(&case.path("never/made"), &target, None).await.unwrap();
     }
-    a.delete(&path, &Target::Id(case.node_id())).await.unwrap();
+    a.delete(&path, &Target::Id(case.node_id()), None).await.unwrap();
 }
 
 /// A node that another client deleted is `AlreadyDeleted`, whatever its label was.
@@ -51,19 +51,23 @@ pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
                 let expected = if by_hand { Deletion::AlreadyDeleted } else { Deletion::Deleted };
                 let target = Target::Node(if old { made } else { now });
                 let what = format!("{label:?} to {relabel:?}, old {old}");
-                assert_eq!(a.delete(&path, &target).await.unwrap(), expected, "{what}");
+                assert_eq!(a.delete(&path, &target, None).await.unwrap(), expected, "{what}");
                 assert_eq!(
-                    a.delete(&path, &target).await.unwrap(),
+                    a.delete(&path, &target, None).await.unwrap(),
                     Deletion::AlreadyDeleted,
                     "{what}, again"
                 );
             }
         }
         let left = Target::Id(case.create(&a, &path, label).await.node.id);
-        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::Deleted, "{label:?} by ID");
-        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::AlreadyDeleted, "{label:?} by ID, again");
+        assert_eq!(a.delete(&path, &left, None).await.unwrap(), Deletion::Deleted, "{label:?} by ID");
+        assert_eq!(
+            a.delete(&path, &left, None).await.unwrap(),
+            Deletion::AlreadyDeleted,
+            "{label:?} by ID, again"
+        );
     }
-    assert_eq!(a.delete(&path, &Target::Id(case.node_id())).await.unwrap(), Deletion::AlreadyDeleted);
+    assert_eq!(a.delete(&path, &Target::Id(case.node_id()), None).await.unwrap(), Deletion::AlreadyDeleted);
 }
 
 /// Another node with the same number is never removed.
@@ -71,13 +75,13 @@ pub async fn never_another_with_the_same_number(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write] {
         let old = case.create(&a, &path, label).await.node;
-        a.delete(&path, &Target::Node(old.clone())).await.unwrap();
+        a.delete(&path, &Target::Node(old.clone()), None).await.unwrap();
         case.store.remove_parent(&path).await;
         let new = case.create(&a, &path, label).await.node;
-        a.delete(&path, &Target::Node(old.clone())).await.unwrap();
-        a.delete(&path, &Target::Id(old.id)).await.unwrap();
+        a.delete(&path, &Target::Node(old.clone()), None).await.unwrap();
+        a.delete(&path, &Target::Id(old.id), None).await.unwrap();
         assert!(case.has(&path, &[&new]).await);
-        a.delete(&path, &Target::Node(new)).await.unwrap();
+        a.delete(&path, &Target::Node(new), None).await.unwrap();
         case.store.remove_parent(&path).await;
     }
 }
@@ -88,7 +92,7 @@ pub async fn whatever_its_label(case: &Case<'_>) {
     let other = case.create(&a, &path, Label::Write).await.node;
     let node = case.create(&a, &path, Label::Write).await.node;
     a.relabel(&path, &node, Label::Read).await.unwrap();
-    a.delete(&path, &Target::Node(node)).await.unwrap();
+    a.delete(&path, &Target::Node(node), None).await.unwrap();
     assert!(case.has(&path, &[&other]).await);
 }
 
@@ -111,8 +115,8 @@ pub async fn while_it_is_relabelled(case: &Case<'_>) {
         let target = Target::Node(node.clone());
         let is_done = relabelled.is_some();
         let (relabelled, deleted) = match relabelled {
-            Some(relabelled) => (relabelled, a.delete(&path, &target).await),
-            None => tokio::join!(relabel, a.delete(&path, &target)),
+            Some(relabelled) => (relabelled, a.delete(&path, &target, None).await),
+            None => tokio::join!(relabel, a.delete(&path, &target, None)),
         };
         deleted.unwrap();
         assert!(relabelled.is_ok_and(|n| n.id == node.id) || !is_done, "after {polls} polls");
@@ -130,14 +134,15 @@ pub async fn by_token_finds_what_a_create_left(case: &Case<'_>) {
     let other = case.create(&a, &path, Label::Lock).await.node;
     for label in [Label::Lock, Label::Read] {
         let left = case.create(&a, &path, label).await.node;
-        a.delete(&path, &Target::Id(left.id)).await.unwrap();
+        a.delete(&path, &Target::Id(left.id), None).await.unwrap();
         assert!(case.has(&path, &[&other]).await);
     }
 }
 
 /// Polls a create so many times and drops it; `false` if it ended before.
 async fn abandon(backend: &Connection, path: &LockPath, node_id: &NodeId, polls: usize) -> bool {
-    let mut create = pin!(backend.create_ephemeral_sequential(path, Label::Lock, node_id, b"abandoned"));
+    let mut create =
+        pin!(backend.create_ephemeral_sequential(path, Label::Lock, node_id, b"abandoned", Needs::Queue));
     let mut done = 0;
     poll_fn(|cx| {
         if done == polls {
@@ -164,12 +169,12 @@ pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
         let path = case.path(if parent_is_there { "there" } else { "missing" });
         if parent_is_there {
             let node = case.create(&a, &path, Label::Lock).await.node;
-            a.delete(&path, &Target::Node(node)).await.unwrap();
+            a.delete(&path, &Target::Node(node), None).await.unwrap();
         }
         for polls in 1.. {
             let node_id = case.node_id();
             let abandoned = abandon(&a, &path, &node_id, polls).await;
-            a.delete(&path, &Target::Id(node_id)).await.unwrap();
+            a.delete(&path, &Target::Id(node_id), None).await.unwrap();
             assert!(case.has(&path, &[]).await, "after {polls} polls");
             sleep(MOMENT / 10).await;
             assert!(case.has(&path, &[]).await, "a while after {polls} polls");
@@ -197,9 +202,13 @@ pub mod links {
                 case.until_has(&path, &[]).await;
                 case.links().heal(&a).await;
             };
-            let (deleted, ()) = tokio::join!(a.delete(&path, &target), mend);
+            let (deleted, ()) = tokio::join!(a.delete(&path, &target, None), mend);
             assert_eq!(deleted.unwrap(), Deletion::Deleted, "{label:?}");
-            assert_eq!(a.delete(&path, &target).await.unwrap(), Deletion::AlreadyDeleted, "{label:?}, again");
+            assert_eq!(
+                a.delete(&path, &target, None).await.unwrap(),
+                Deletion::AlreadyDeleted,
+                "{label:?}, again"
+            );
         }
     }
 
@@ -215,7 +224,8 @@ pub mod links {
                 case.links().freeze(&a).await;
             }
             let node_id = case.node_id();
-            let create = a.create_ephemeral_sequential(&path, Label::Lock, &node_id, b"abandoned");
+            let create =
+                a.create_ephemeral_sequential(&path, Label::Lock, &node_id, b"abandoned", Needs::Queue);
             assert!(
                 tokio::time::timeout(MOMENT, create).await.is_err(),
                 "answered over a link that is {mute}"
@@ -225,7 +235,7 @@ pub mod links {
                 case.links().heal(&a).await;
             };
             let target = Target::Id(node_id);
-            let (deleted, ()) = tokio::join!(a.delete(&path, &target), mend);
+            let (deleted, ()) = tokio::join!(a.delete(&path, &target, None), mend);
             deleted.unwrap();
             assert!(case.has(&path, &[&other]).await, "{:?}", case.store.names(&path).await);
             sleep(2 * MOMENT).await;

@@ -20,7 +20,7 @@ pub async fn gone_node_is_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write, Label::Read, WAITING] {
         let created = case.create(&a, &path, label).await;
-        a.delete(&path, &Target::Node(created.node.clone())).await.unwrap();
+        a.delete(&path, &Target::Node(created.node.clone()), None).await.unwrap();
         for parent_is_there in [true, false] {
             for backend in [&a, &b] {
                 let existence = backend.exists_with_watch(&path, &created.node).await.unwrap();
@@ -58,7 +58,8 @@ pub async fn no_deletion_is_lost(case: &Case<'_>) {
     for _ in 0..30 {
         let node = case.create(&a, &path, Label::Lock).await.node;
         let target = Target::Node(node.clone());
-        let (deleted, existence) = tokio::join!(a.delete(&path, &target), b.exists_with_watch(&path, &node));
+        let (deleted, existence) =
+            tokio::join!(a.delete(&path, &target, None), b.exists_with_watch(&path, &node));
         deleted.unwrap();
         match existence.unwrap() {
             Existence::Deleted => {}
@@ -80,7 +81,7 @@ pub async fn no_relabel_is_lost(case: &Case<'_>) {
             Existence::Changed(node) => assert_eq!(node.label, Label::Read),
             other => panic!("{other:?}"),
         }
-        a.delete(&path, &Target::Node(relabelled.unwrap())).await.unwrap();
+        a.delete(&path, &Target::Node(relabelled.unwrap()), None).await.unwrap();
     }
 }
 
@@ -95,7 +96,7 @@ pub async fn relabel_is_not_a_deletion(case: &Case<'_>) {
         assert_ne!(own.await, WatchEvent::Deleted);
     }
     let others = watch(&b, &path, &node).await;
-    a.delete(&path, &Target::Node(node)).await.unwrap();
+    a.delete(&path, &Target::Node(node), None).await.unwrap();
     assert_ne!(others.await, WatchEvent::Relabelled);
 }
 
@@ -134,7 +135,7 @@ pub mod watches {
         let old = case.create(&a, &path, Label::Write).await.node;
         let new = a.relabel(&path, &old, Label::Read).await.unwrap();
         assert!(matches!(b.exists_with_watch(&path, &old).await.unwrap(), Existence::Changed(_)));
-        a.delete(&path, &Target::Node(new.clone())).await.unwrap();
+        a.delete(&path, &Target::Node(new.clone()), None).await.unwrap();
         assert!(matches!(b.exists_with_watch(&path, &new).await.unwrap(), Existence::Deleted));
         case.until("no watch", async || case.watches().await == 0).await;
     }

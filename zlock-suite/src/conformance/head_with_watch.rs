@@ -22,9 +22,9 @@ pub async fn head_is_the_first_with_its_data(case: &Case<'_>) {
         assert_eq!((&head.node.name, Some(head.fencing_token)), (&first.name, first.fencing_token));
         assert_eq!(head.data, b"data");
     }
-    a.delete(&path, &Target::Node(first)).await.unwrap();
+    a.delete(&path, &Target::Node(first), None).await.unwrap();
     let every_byte: Vec<u8> = (0..=255).collect();
-    b.replace_data(&path, &second, 0, &every_byte).await.unwrap();
+    b.write_data(&path, &second, Some(0), &every_byte).await.unwrap();
     let head = look(&a, &path).await.0.unwrap();
     assert_eq!((head.node.name, head.data), (second.name, every_byte));
 }
@@ -34,14 +34,15 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("election"));
     for n in 0..15 {
         let node = case.create(&a, &path, Label::Candidate).await.node;
-        let (written, (head, watch)) = tokio::join!(a.replace_data(&path, &node, 0, b"new"), look(&b, &path));
+        let (written, (head, watch)) =
+            tokio::join!(a.write_data(&path, &node, Some(0), b"new"), look(&b, &path));
         written.unwrap();
         if head.is_none_or(|head| head.data != b"new") {
             let fired = timeout(case.store.session_timeout(), watch).await;
             assert!(fired.is_ok(), "write {n} was neither read nor reported");
         }
         let target = Target::Node(node);
-        let (deleted, (head, watch)) = tokio::join!(a.delete(&path, &target), look(&b, &path));
+        let (deleted, (head, watch)) = tokio::join!(a.delete(&path, &target, None), look(&b, &path));
         deleted.unwrap();
         if head.is_some() {
             let fired = timeout(case.store.session_timeout(), watch).await;
@@ -59,7 +60,7 @@ pub async fn missing_parent_can_be_watched(case: &Case<'_>) {
     watch.await;
     let (head, watch) = look(&b, &path).await;
     assert_eq!(head.unwrap().node.name, node.name);
-    a.delete(&path, &Target::Node(node)).await.unwrap();
+    a.delete(&path, &Target::Node(node), None).await.unwrap();
     watch.await;
     let (head, watch) = look(&b, &path).await;
     assert_eq!(head, None);
@@ -73,9 +74,9 @@ pub async fn node_behind_fires_nothing(case: &Case<'_>) {
     let first = case.create(&a, &path, Label::Candidate).await.node;
     let (_, mut watch) = look(&b, &path).await;
     let second = case.create(&b, &path, Label::Candidate).await.node;
-    b.delete(&path, &Target::Node(second)).await.unwrap();
+    b.delete(&path, &Target::Node(second), None).await.unwrap();
     assert!(timeout(MOMENT, &mut watch).await.is_err(), "fired for a node behind the head");
-    a.delete(&path, &Target::Node(first)).await.unwrap();
+    a.delete(&path, &Target::Node(first), None).await.unwrap();
     watch.await;
 }
 

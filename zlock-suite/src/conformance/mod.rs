@@ -1,4 +1,4 @@
-//! The cases, one module for each method of the contract. The doc of a case is the bullet that it tests.
+//! The cases, one or more modules for each method of the contract, whose names begin with that of the method. The doc of a case is the bullet that it tests.
 
 pub mod background;
 pub mod children;
@@ -10,10 +10,10 @@ pub mod create_unlisted;
 pub mod data;
 pub mod data_with_watch;
 pub mod delete;
+pub mod delete_with_next;
 pub mod exists_with_watch;
-pub mod hand_over;
 pub mod head_with_watch;
 pub mod relabel;
-pub mod replace_data;
 pub mod session_events;
-pub mod set_data;
+pub mod write_data;
+pub mod write_data_expected;

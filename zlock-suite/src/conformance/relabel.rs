@@ -16,7 +16,7 @@ pub async fn place_token_and_session_stay(case: &Case<'_>) {
         (&new.id, new.label, new.sequence, new.session, new.fencing_token),
         (&old.id, Label::Read, old.sequence, old.session, old.fencing_token)
     );
-    let queue = b.children(&path).await.unwrap();
+    let queue = b.children(&path, None).await.unwrap();
     let places: Vec<_> = queue.iter().map(|n| (&n.id, n.label)).collect();
     assert_eq!(places, [(&first.id, Label::Write), (&new.id, Label::Read), (&last.id, Label::Write)]);
     assert_eq!(queue[1].sequence, old.sequence);
@@ -84,7 +84,7 @@ pub mod links {
         case.links().mute(&a).await;
         let lose_it = async {
             case.until("the relabel takes effect", async || {
-                let queue = b.children(&path).await.unwrap();
+                let queue = b.children(&path, None).await.unwrap();
                 queue.find(&created.node.id).is_some_and(|node| node.label == Label::Read)
             })
             .await;
@@ -94,7 +94,7 @@ pub mod links {
         let relabelled = relabelled.unwrap();
         assert!(case.has(&path, &[&relabelled]).await);
         assert!(!created.deletion.is_deleted());
-        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        a.delete(&path, &Target::Node(created.node), None).await.unwrap();
         assert!(case.has(&path, &[]).await, "deleted by its ID, although under another label");
     }
 }

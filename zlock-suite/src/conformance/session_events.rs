@@ -86,7 +86,7 @@ pub mod links {
             sleep(timeout).await;
             assert!(session().deadline > Some(deadline), "it has moved on");
             assert_eq!((session().epoch, session().id, created.epoch), (1, made.id, 1));
-            a.delete(&path, &Target::Node(created.node)).await.unwrap();
+            a.delete(&path, &Target::Node(created.node), None).await.unwrap();
             sleep(2 * timeout).await;
         }
     }
@@ -108,7 +108,7 @@ pub mod links {
             assert_eq!((session.epoch, Some(session.id)), (created.epoch, created.node.session));
             assert!(case.has(&path, &[&created.node]).await);
         }
-        assert!(a.children(&path).await.unwrap().find(&created.node.id).is_some());
+        assert!(a.children(&path, None).await.unwrap().find(&created.node.id).is_some());
         assert!(!created.deletion.is_deleted());
     }
 
@@ -132,7 +132,7 @@ pub mod links {
         let (a, path) = (case.connect_cut().await, case.path("lock"));
         let mut listener = a.session_events().listen();
         assert_eq!(next_settled(&mut listener).await, (0, SessionState::Lost));
-        let error = a.children(&path).await.unwrap_err();
+        let error = a.children(&path, None).await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, false), "{error}");
         let session = a.session_events().current();
         assert_eq!((session.epoch, session.state, session.deadline), (0, SessionState::Lost, None));
@@ -146,7 +146,7 @@ pub mod links {
         // A backend that is closed before it had a session has nothing to end.
         let b = case.connect_cut().await;
         assert_eq!(b.close().await.unwrap(), Close::Ended);
-        let error = b.children(&path).await.unwrap_err();
+        let error = b.children(&path, None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
 }

@@ -1,16 +1,16 @@
 //! `join`.
 
 use tokio::time::{sleep, timeout};
-use zlock_core::{ErrorKind, Joined, Label, Target, WriteOutcome};
+use zlock_core::{Consistency, ErrorKind, Joined, Label, Target, WriteOutcome};
 
-use super::{contents, groups, is_taken, member, register, remove, replace, try_join, watch};
+use super::{contents, is_taken, member, register, remove, replace, try_join, watch};
 use crate::Case;
 use crate::case::{LONG, MOMENT, TOO_MUCH};
 
 /// More than 1,000,000 bytes of data are refused with `InvalidArgument`.
 pub async fn too_much_data_is_refused(case: &Case<'_>) {
     let (a, w7) = (case.connect().await, member(case, "w7"));
-    let refused = groups(&a).join(&w7, &[7; TOO_MUCH], false).await;
+    let refused = a.join(&w7, &[7; TOO_MUCH], false).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
     let first = register(&a, &w7, b"a").await;
     assert_eq!(contents(&a, &case.path("group")).await["w7"].number, first.number);
@@ -65,10 +65,9 @@ pub async fn own_member_is_found(case: &Case<'_>) {
 /// A value is not replaced: its name is `Taken` by no session.
 pub async fn value_is_not_replaced(case: &Case<'_>) {
     let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
-    let Some(values) = a.values() else { return };
     case.put(&case.path("group"), "w7").await;
-    let empty = values.value(&w7).await.unwrap().unwrap();
-    let written = values.write_value(&w7, Some(empty.version), b"value", None).await.unwrap();
+    let empty = a.value(&w7, Consistency::Latest).await.unwrap().unwrap();
+    let written = a.write_value(&w7, Some(empty.version), b"value", None).await.unwrap();
     let WriteOutcome::Written(version) = written else { panic!("{written:?}") };
     for replaces in [false, true] {
         for backend in [&a, &b] {
@@ -77,7 +76,7 @@ pub async fn value_is_not_replaced(case: &Case<'_>) {
             remove(backend, &w7).await;
         }
     }
-    let now = values.value(&w7).await.unwrap().unwrap();
+    let now = a.value(&w7, Consistency::Latest).await.unwrap().unwrap();
     assert_eq!((&*now.data, now.version), (&b"value"[..], version));
 }
 
@@ -92,13 +91,13 @@ pub async fn queue_at_the_path_stays(case: &Case<'_>) {
     // Nor is a place that has the name.
     if let Ok(place) = path.join(first.node.name.as_str()) {
         for backend in [&a, &b] {
-            let _ = groups(backend).join(&place, b"member", true).await;
+            let _ = backend.join(&place, b"member", true).await;
             remove(backend, &place).await;
             assert!(case.has(&path, &[&first.node, &second]).await && !first.deletion.is_deleted());
         }
     }
     for node in [first.node, second] {
-        a.delete(&path, &Target::Node(node)).await.unwrap();
+        a.delete(&path, &Target::Node(node), None).await.unwrap();
     }
 }
 
@@ -222,7 +221,7 @@ pub mod links {
                 let _ = timeout(2 * MOMENT, joins).await;
                 case.links().heal(&b).await;
             };
-            let (joined, ()) = tokio::join!(groups(&b).join(&w7, b"b", replaces), heal);
+            let (joined, ()) = tokio::join!(b.join(&w7, b"b", replaces), heal);
             let now = contents(&a, &group).await.remove("w7").unwrap();
             let Ok(Joined::Joined(joined)) = joined else { panic!("replaces: {replaces}, {joined:?}") };
             assert_eq!((Some(joined.session), joined.number), (now.session, now.number));

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use super::{groups, member, register, remove, watch};
+use super::{member, register, remove, watch};
 use crate::Case;
 use crate::case::{LONG, MOMENT};
 
@@ -47,7 +47,7 @@ pub async fn dropped_join_is_void(case: &Case<'_>) {
         (case.connect().await, case.connect().await, member(case, "w7"), case.path("group"));
     for polls in 1..200 {
         let is_done = {
-            let mut join = pin!(groups(&a).join(&w7, b"dropped", false));
+            let mut join = pin!(a.join(&w7, b"dropped", false));
             let mut is_done = false;
             for _ in 0..polls {
                 is_done = join.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -97,13 +97,13 @@ pub mod links {
             } else {
                 case.links().freeze(&a).await;
             }
-            let joined = timeout(MOMENT, groups(&a).join(&w7, b"dropped", false)).await;
+            let joined = timeout(MOMENT, a.join(&w7, b"dropped", false)).await;
             assert!(joined.is_err(), "answered over a link that is mute: {mute}");
             let heal = async {
                 sleep(MOMENT).await;
                 case.links().heal(&a).await;
             };
-            let left = timeout(3 * case.store.session_timeout() + LONG, groups(&a).leave(&w7));
+            let left = timeout(3 * case.store.session_timeout() + LONG, a.leave(&w7));
             let (left, ()) = tokio::join!(left, heal);
             left.expect("it is answered").unwrap();
             assert_eq!(watch(&b, &group).await.0, [""; 0], "mute: {mute}");

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 use zlock_core::{ErrorKind, LockPath, MemberContents, Watch};
 
-use super::{contents, groups, member, register, remove, replace};
+use super::{contents, member, register, remove, replace};
 use crate::{Case, Connection};
 
 /// Returns the contents of a member, or `None` if the store's listing has them. There this method is never called.
@@ -12,11 +12,11 @@ async fn read(
     connection: &Connection,
     member: &LockPath,
 ) -> Option<Option<(MemberContents, Watch)>> {
-    match groups(connection).member_with_watch(member).await {
+    match connection.member_with_watch(member).await {
         Ok(read) => Some(read),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-            let (listed, _) = groups(connection).members_with_watch(&case.path("group")).await.unwrap();
+            let (listed, _) = connection.members_with_watch(&case.path("group")).await.unwrap();
             assert!(listed.iter().all(|member| member.contents.is_some()), "nothing shows the contents");
             None
         }

@@ -7,20 +7,16 @@ pub mod members_with_watch;
 
 use std::collections::BTreeMap;
 
-use zlock_core::{Groups, Joined, LockPath, MemberContents, Registration, SessionId, Watch};
+use zlock_core::{Joined, LockPath, MemberContents, Registration, SessionId, Watch};
 
 use crate::{Case, Connection};
-
-fn groups(connection: &Connection) -> &dyn Groups {
-    connection.backend.groups().expect("the suite of groups needs CoordinationBackend::groups")
-}
 
 fn member(case: &Case<'_>, name: &str) -> LockPath {
     case.path("group").join(name).expect("the path of a member")
 }
 
 async fn try_join(connection: &Connection, member: &LockPath, data: &[u8], replaces: bool) -> Joined {
-    groups(connection).join(member, data, replaces).await.expect("join")
+    connection.join(member, data, replaces).await.expect("join")
 }
 
 async fn register(connection: &Connection, member: &LockPath, data: &[u8]) -> Registration {
@@ -42,11 +38,11 @@ fn is_taken(joined: &Joined, owner: SessionId) -> bool {
 }
 
 async fn remove(connection: &Connection, member: &LockPath) {
-    groups(connection).leave(member).await.expect("leave");
+    connection.leave(member).await.expect("leave");
 }
 
 async fn watch(connection: &Connection, group: &LockPath) -> (Vec<String>, Watch) {
-    let (members, watch) = groups(connection).members_with_watch(group).await.expect("members_with_watch");
+    let (members, watch) = connection.members_with_watch(group).await.expect("members_with_watch");
     let mut names: Vec<_> = members.into_iter().map(|member| member.name).collect();
     names.sort_unstable();
     (names, watch)
@@ -54,14 +50,14 @@ async fn watch(connection: &Connection, group: &LockPath) -> (Vec<String>, Watch
 
 /// Returns the members of the group with their contents, wherever the store has these.
 async fn contents(connection: &Connection, group: &LockPath) -> BTreeMap<String, MemberContents> {
-    let (members, _watch) = groups(connection).members_with_watch(group).await.expect("members_with_watch");
+    let (members, _watch) = connection.members_with_watch(group).await.expect("members_with_watch");
     let mut found = BTreeMap::new();
     for member in members {
         let contents = match member.contents {
             Some(contents) => Some(contents),
             None => {
                 let path = group.join(&member.name).unwrap();
-                let read = groups(connection).member_with_watch(&path).await.expect("member_with_watch");
+                let read = connection.member_with_watch(&path).await.expect("member_with_watch");
                 read.map(|(contents, _)| contents)
             }
         };

@@ -381,8 +381,8 @@ pub async fn later_proclamation_stays(case: &Case<'_>) {
     led.proclaim("fourth").await.unwrap();
     assert!(is(b"fourth").await);
     // By somebody who writes the leader's data by hand.
-    let node = b.connection.children(election.path()).await.unwrap()[0].clone();
-    b.connection.set_data(election.path(), &node, b"by hand").await.unwrap();
+    let node = b.connection.children(election.path(), None).await.unwrap()[0].clone();
+    b.connection.write_data(election.path(), &node, None, b"by hand").await.unwrap();
     led.proclaim("fifth").await.unwrap();
     assert!(is(b"fifth").await);
     led.resign().await.unwrap();
@@ -488,7 +488,7 @@ pub async fn bad_values_are_refused(case: &Case<'_>) {
     let a = case.process().await;
     let election = election(case, &a, "a");
     let led = election.campaign().await.unwrap();
-    for bad in [vec![7; zlock_recipes::MAX_NODE_DATA + 1], b"__REVOKE__".to_vec()] {
+    for bad in [vec![7; zlock_core::MAX_DATA + 1], b"__REVOKE__".to_vec()] {
         let error = election.clone().with_value(bad.clone()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         let error = led.proclaim(bad).await.unwrap_err();

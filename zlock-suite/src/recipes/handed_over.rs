@@ -1,4 +1,4 @@
-//! The savings of succession, on stores whose `hand_over` confirms.
+//! The savings of succession, on stores whose `delete` hands over.
 
 use super::succession::{at, granted, release, waiter};
 use crate::{Call, Case, Process, Side};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{ErrorKind, Result};
-use zlock_recipes::{Client, InterProcessMutex, MAX_NODE_DATA, Release};
+use zlock_core::{ErrorKind, MAX_DATA, Result};
+use zlock_recipes::{Client, InterProcessMutex, Release};
 
 use crate::case::LONG;
 use crate::{Case, Process};
@@ -77,18 +77,15 @@ pub async fn names(case: &Case<'_>) {
 pub async fn data(case: &Case<'_>) {
     let a = case.process().await;
     let mutex = || case.lock::<InterProcessMutex>(&a, "lock");
-    let error = mutex().with_node_data(vec![0; MAX_NODE_DATA + 1]).unwrap_err();
+    let error = mutex().with_node_data(vec![0; MAX_DATA + 1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert!(error.to_string().contains(&(MAX_NODE_DATA + 1).to_string()), "{error}");
+    assert!(error.to_string().contains(&(MAX_DATA + 1).to_string()), "{error}");
     let builder = Client::builder(a.connection.backend.clone());
-    assert_eq!(
-        builder.with_node_data(vec![0; MAX_NODE_DATA + 1]).unwrap_err().kind(),
-        ErrorKind::InvalidArgument
-    );
+    assert_eq!(builder.with_node_data(vec![0; MAX_DATA + 1]).unwrap_err().kind(), ErrorKind::InvalidArgument);
     nothing_was_sent(&a);
-    let largest = mutex().with_node_data(vec![7; MAX_NODE_DATA]).unwrap();
+    let largest = mutex().with_node_data(vec![7; MAX_DATA]).unwrap();
     let guard = largest.acquire().await.unwrap();
-    assert_eq!(largest.participants().await.unwrap()[0].data.len(), MAX_NODE_DATA);
+    assert_eq!(largest.participants().await.unwrap()[0].data.len(), MAX_DATA);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 

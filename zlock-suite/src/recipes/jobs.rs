@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{ErrorKind, Result};
+use zlock_core::{ErrorKind, MAX_DATA, Result};
 use zlock_recipes::job::{
     Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Schedule, Tick,
 };
-use zlock_recipes::{Client, Handoff, MAX_NODE_DATA, Scope};
+use zlock_recipes::{Client, Handoff, Scope};
 
 use crate::case::{LONG, MOMENT, lock};
 use crate::{Case, Process};
@@ -67,7 +67,7 @@ fn job(case: &Case<'_>, process: &Process, now: u64) -> (RecurringJob, Arc<TestC
 pub async fn node_data_that_is_no_text(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("job"));
     let builder = Client::builder(a.connection.backend.clone());
-    let client = builder.with_node_data(vec![0xff; MAX_NODE_DATA]).unwrap().build();
+    let client = builder.with_node_data(vec![0xff; MAX_DATA]).unwrap().build();
     let job = client.recurring_job(&path).unwrap().period(MINUTE).clock(TestClock::at(minute(0)));
     let ran: Ran = job.run(minute(0), |_| async { Ok(()) }).await.unwrap();
     assert!(matches!(ran, Outcome::Ran(Ok(()))), "{ran:?}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use zlock_core::{ErrorKind, SessionState};
+use zlock_core::{ErrorKind, MAX_DATA, SessionState};
 use zlock_recipes::{Freshness, Members, MembersView, MembersWatch, Release};
 
 use crate::case::{LONG, MOMENT};
@@ -357,9 +357,9 @@ pub async fn bad_members_are_refused(case: &Case<'_>) {
         let error = group.join(id, "").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPath, "{id:?}: {error}");
     }
-    let error = group.join("w7", vec![0; 600_000]).await.unwrap_err();
+    let error = group.join("w7", vec![0; MAX_DATA + 1]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    assert!(error.to_string().contains("600000"), "{error}");
+    assert!(error.to_string().contains("1000001"), "{error}");
     assert_eq!(a.faults.count(Call::Join), 0);
     let me = group.join("w7", "a").await.unwrap();
     a.client.shutdown(Duration::ZERO).await.unwrap();

@@ -203,7 +203,7 @@ pub async fn rw_07_node_data(case: &Case<'_>) {
     let guard = guard.downgrade().await.unwrap();
     assert_eq!(one.participants().await.unwrap()[0].data, b"write");
     release(guard).await;
-    let too_large = lock(case, &a).with_node_data(vec![0; zlock_recipes::MAX_NODE_DATA + 1]).unwrap_err();
+    let too_large = lock(case, &a).with_node_data(vec![0; zlock_core::MAX_DATA + 1]).unwrap_err();
     assert_eq!(too_large.kind(), ErrorKind::InvalidArgument);
 }
 

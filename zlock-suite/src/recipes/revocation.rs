@@ -125,7 +125,7 @@ pub async fn goes_on_when_the_store_does_not_answer<M: Mutual>(case: &Case<'_>) 
     timeout(LONG, guard.revocation_requested()).await.unwrap().unwrap();
     a.faults.fail(Call::DataWithWatch, Side::Before, 1, ErrorKind::NotAuthorized);
     assert_eq!(guard.revocation_requested().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
-    b.faults.fail(Call::SetData, Side::Before, 1, ErrorKind::NotAuthorized);
+    b.faults.fail(Call::WriteData, Side::Before, 1, ErrorKind::NotAuthorized);
     let refused = case.lock::<M>(&b, "lock").request_revocation().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NotAuthorized);
     assert_eq!(guard.release().await.unwrap(), Release::Released);

@@ -1,24 +1,20 @@
-//! The cases of [`Values`], one module for each of its methods. The doc of a case is the bullet that it tests.
+//! The cases of [`Values`](zlock_core::Values), one or more modules for each of its methods. The doc of a case is the bullet that it tests.
 
-pub mod seen_value;
 pub mod value;
+pub mod value_seen;
 pub mod value_with_watch;
 pub mod write_value;
 
-use zlock_core::{LockPath, Value, Values, Version, Watch, WriteOutcome};
+use zlock_core::{Consistency, LockPath, Value, Version, Watch, WriteOutcome};
 
 use crate::{Case, Connection};
 
-fn values(connection: &Connection) -> &dyn Values {
-    connection.backend.values().expect("the suite of values needs CoordinationBackend::values")
-}
-
 async fn read(connection: &Connection, path: &LockPath) -> Option<Value> {
-    values(connection).value(path).await.expect("value")
+    connection.value(path, Consistency::Latest).await.expect("value")
 }
 
 async fn watch(connection: &Connection, path: &LockPath) -> (Option<Value>, Watch) {
-    values(connection).value_with_watch(path).await.expect("value_with_watch")
+    connection.value_with_watch(path).await.expect("value_with_watch")
 }
 
 async fn write(
@@ -27,7 +23,7 @@ async fn write(
     expected: Option<Version>,
     data: &[u8],
 ) -> WriteOutcome {
-    values(connection).write_value(path, expected, data, None).await.expect("write_value")
+    connection.write_value(path, expected, data, None).await.expect("write_value")
 }
 
 async fn written(

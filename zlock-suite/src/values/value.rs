@@ -1,11 +1,11 @@
 //! `value`.
 
-use zlock_core::{ErrorKind, Joined, Value};
+use zlock_core::{Consistency, ErrorKind, Joined, Value};
 
-use super::{read, values, written};
+use super::{read, written};
 use crate::Case;
 
-/// The value is the last one written before the call, byte for byte, or a later one.
+/// The latest value is the last one written before the call, byte for byte, or a later one.
 pub async fn last_one_is_read(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
     let (every_byte, mut expected): (Vec<u8>, _) = ((0..=255).collect(), None);
@@ -30,12 +30,11 @@ pub async fn missing_is_none(case: &Case<'_>) {
 /// A member is no value: the result is `None`, or the error is `InvalidArgument`.
 pub async fn member_is_no_value(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("w7"));
-    let Some(groups) = a.groups() else { return };
-    let joined = groups.join(&path, b"payload", false).await.unwrap();
+    let joined = a.join(&path, b"payload", false).await.unwrap();
     assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
     for reader in [&a, &b] {
-        let read = values(reader).value(&path).await;
-        let watched = values(reader).value_with_watch(&path).await.map(|(value, _)| value);
+        let read = reader.value(&path, Consistency::Latest).await;
+        let watched = reader.value_with_watch(&path).await.map(|(value, _)| value);
         for value in [read, watched] {
             assert!(
                 value.as_ref().map_or_else(|e| e.kind() == ErrorKind::InvalidArgument, Option::is_none),

@@ -11,7 +11,7 @@ use zlock_core::{
     WriteOutcome,
 };
 
-use super::{read, recreate, values, watch, write, written};
+use super::{read, recreate, watch, write, written};
 use crate::case::{LONG, MOMENT, TOO_MUCH};
 use crate::{Case, Connection};
 
@@ -25,7 +25,7 @@ async fn guard(case: &Case<'_>, backend: &Connection, lock: &LockPath) -> (Node,
 pub async fn too_much_data_is_refused(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.value("value"));
     let data = vec![7; TOO_MUCH];
-    let refused = values(&a).write_value(&path, None, &data, None).await;
+    let refused = a.write_value(&path, None, &data, None).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
     let version = written(&a, &path, None, &data[1..]).await;
     assert_eq!(read(&a, &path).await, Some(Value::new(&data[1..], version)));
@@ -120,16 +120,15 @@ pub async fn gone_guard_changes_nothing(case: &Case<'_>) {
     let (node, guard) = guard(case, &a, &lock).await;
     let mut expected = None;
     for writer in [&a, &b, &a] {
-        let outcome = values(writer).write_value(&path, expected, b"one", Some(&guard)).await.unwrap();
+        let outcome = writer.write_value(&path, expected, b"one", Some(&guard)).await.unwrap();
         let WriteOutcome::Written(version) = outcome else { panic!("{outcome:?}") };
         expected = Some(version);
     }
-    a.delete(&lock, &Target::Node(node)).await.unwrap();
+    a.delete(&lock, &Target::Node(node), None).await.unwrap();
     for writer in [&a, &b] {
-        let outcome = values(writer).write_value(&path, expected, b"two", Some(&guard)).await.unwrap();
+        let outcome = writer.write_value(&path, expected, b"two", Some(&guard)).await.unwrap();
         assert_eq!(outcome, WriteOutcome::GuardGone);
-        let outcome =
-            values(writer).write_value(&case.value("other"), None, b"two", Some(&guard)).await.unwrap();
+        let outcome = writer.write_value(&case.value("other"), None, b"two", Some(&guard)).await.unwrap();
         assert_eq!(outcome, WriteOutcome::GuardGone);
     }
     assert_eq!(read(&a, &path).await, Some(Value::new(*b"one", expected.unwrap())));
@@ -140,13 +139,13 @@ pub async fn gone_guard_changes_nothing(case: &Case<'_>) {
 pub async fn later_guard_is_another(case: &Case<'_>) {
     let (a, path, lock) = (case.connect().await, case.value("value"), case.path("lock"));
     let (node, first) = guard(case, &a, &lock).await;
-    a.delete(&lock, &Target::Node(node)).await.unwrap();
+    a.delete(&lock, &Target::Node(node), None).await.unwrap();
     let (node, second) = guard(case, &a, &lock).await;
-    let outcome = values(&a).write_value(&path, None, b"one", Some(&first)).await.unwrap();
+    let outcome = a.write_value(&path, None, b"one", Some(&first)).await.unwrap();
     assert_eq!(outcome, WriteOutcome::GuardGone);
-    let outcome = values(&a).write_value(&path, None, b"one", Some(&second)).await.unwrap();
+    let outcome = a.write_value(&path, None, b"one", Some(&second)).await.unwrap();
     assert!(matches!(outcome, WriteOutcome::Written(_)), "{outcome:?}");
-    a.delete(&lock, &Target::Node(node)).await.unwrap();
+    a.delete(&lock, &Target::Node(node), None).await.unwrap();
 }
 
 /// A guard that is to be deleted is deleted by a successful write, and by no other.
@@ -158,21 +157,20 @@ pub async fn guard_is_deleted_with_a_successful_write(case: &Case<'_>) {
         let ((node, guard), behind) =
             (guard(case, &a, &lock).await, case.create(&b, &lock, Label::Lock).await.node);
         let guard = guard.and_delete(node.clone());
-        let wrong =
-            values(&a).write_value(&path, Some(Version::new(7, 7)), b"x", Some(&guard)).await.unwrap();
+        let wrong = a.write_value(&path, Some(Version::new(7, 7)), b"x", Some(&guard)).await.unwrap();
         assert!(matches!(wrong, WriteOutcome::Conflict(_)), "{wrong:?}");
         let Existence::Watching(watch) = b.exists_with_watch(&lock, &node).await.unwrap() else {
             panic!("a write that conflicts has deleted the guard");
         };
-        let outcome = values(&a).write_value(&path, expected, &[n], Some(&guard)).await.unwrap();
+        let outcome = a.write_value(&path, expected, &[n], Some(&guard)).await.unwrap();
         let WriteOutcome::Written(version) = outcome else { panic!("{outcome:?}") };
         timeout(LONG, watch).await.expect("the waiter behind is woken");
-        let queue = b.children(&lock).await.unwrap();
+        let queue = b.children(&lock, None).await.unwrap();
         assert_eq!((queue.find(&node.id), queue.position(&behind.id)), (None, Some(0)));
-        let again = values(&a).write_value(&path, Some(version), b"x", Some(&guard)).await.unwrap();
+        let again = a.write_value(&path, Some(version), b"x", Some(&guard)).await.unwrap();
         assert_eq!(again, WriteOutcome::GuardGone);
-        assert_eq!(a.delete(&lock, &Target::Node(node)).await.unwrap(), Deletion::AlreadyDeleted);
-        b.delete(&lock, &Target::Node(behind)).await.unwrap();
+        assert_eq!(a.delete(&lock, &Target::Node(node), None).await.unwrap(), Deletion::AlreadyDeleted);
+        b.delete(&lock, &Target::Node(behind), None).await.unwrap();
         assert_eq!(read(&b, &path).await, Some(Value::new([n], version)));
         expected = Some(version);
     }
@@ -186,7 +184,7 @@ pub async fn deleted_guard_is_not_reported(case: &Case<'_>) {
     let node = created.node.clone();
     let guard = GuardNode::new(lock.clone(), node.name.clone(), node.fencing_token.unwrap());
     let guard = guard.and_delete(node);
-    let outcome = values(&a).write_value(&path, None, b"one", Some(&guard)).await.unwrap();
+    let outcome = a.write_value(&path, None, b"one", Some(&guard)).await.unwrap();
     assert!(matches!(outcome, WriteOutcome::Written(_)), "{outcome:?}");
     // Long enough for the heartbeats that look for nodes.
     sleep(case.store.session_timeout()).await;
@@ -196,33 +194,32 @@ pub async fn deleted_guard_is_not_reported(case: &Case<'_>) {
     case.store.remove(&lock, next.node.name.as_str()).await;
     let mut deletion = next.deletion.clone();
     timeout(LONG, deletion.deleted()).await.expect("the deletion of the next node is reported");
-    a.delete(&lock, &Target::Node(next.node)).await.unwrap();
-    a.delete(&case.path("other"), &Target::Node(stays.node)).await.unwrap();
+    a.delete(&lock, &Target::Node(next.node), None).await.unwrap();
+    a.delete(&case.path("other"), &Target::Node(stays.node), None).await.unwrap();
 }
 
 /// A member is not overwritten, and the error is `InvalidArgument`.
 pub async fn member_is_not_overwritten(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.value("w7"));
-    let (Some(groups), Some(others)) = (a.groups(), b.groups()) else { return };
     let old = written(&b, &path, None, b"old").await;
     case.store.remove(case.root(), "w7").await;
-    let Joined::Joined(member) = groups.join(&path, b"payload", false).await.unwrap() else {
+    let Joined::Joined(member) = a.join(&path, b"payload", false).await.unwrap() else {
         panic!("not joined");
     };
     for writer in [&a, &b] {
-        let refused = values(writer).write_value(&path, None, b"x", None).await.unwrap_err();
+        let refused = writer.write_value(&path, None, b"x", None).await.unwrap_err();
         assert_eq!(
             (refused.kind(), refused.is_ambiguous()),
             (ErrorKind::InvalidArgument, false),
             "{refused}"
         );
         // A version that is no more is a conflict everywhere.
-        let late = values(writer).write_value(&path, Some(old), b"x", None).await;
+        let late = writer.write_value(&path, Some(old), b"x", None).await;
         assert!(!matches!(late, Ok(WriteOutcome::Written(_))), "{late:?}");
     }
-    let taken = others.join(&path, b"", false).await.unwrap();
+    let taken = b.join(&path, b"", false).await.unwrap();
     assert!(matches!(taken, Joined::Taken(Some(session)) if session == member.session), "{taken:?}");
-    groups.leave(&path).await.unwrap();
+    a.leave(&path).await.unwrap();
     written(&b, &path, None, b"new").await;
 }
 
@@ -259,7 +256,7 @@ pub async fn dropped_write_is_void_after_a_later_operation(case: &Case<'_>) {
     for polls in 1..200_u32 {
         let data = polls.to_be_bytes();
         let is_done = {
-            let mut write = pin!(values(&a).write_value(&path, Some(expected), &data, None));
+            let mut write = pin!(a.write_value(&path, Some(expected), &data, None));
             let mut is_done = false;
             for _ in 0..polls {
                 is_done = write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -298,7 +295,7 @@ pub mod links {
                 case.links().heal(&b).await;
             };
             let data = [n];
-            let write = values(&b).write_value(&path, expected, &data, Some(&guard));
+            let write = b.write_value(&path, expected, &data, Some(&guard));
             let (outcome, ()) = tokio::join!(write, heal);
             let now = read(&a, &path).await.unwrap();
             assert_eq!(outcome.unwrap(), WriteOutcome::Written(now.version), "write {n}");
@@ -312,11 +309,10 @@ pub mod links {
             case.until("the write takes effect", takes_effect).await;
             case.links().heal(&b).await;
         };
-        let (outcome, ()) =
-            tokio::join!(values(&b).write_value(&path, expected, b"last", Some(&guard)), heal);
+        let (outcome, ()) = tokio::join!(b.write_value(&path, expected, b"last", Some(&guard)), heal);
         let now = read(&a, &path).await.unwrap();
         assert_eq!(outcome.unwrap(), WriteOutcome::Written(now.version));
-        let deletion = b.delete(&lock, &Target::Node(node)).await.unwrap();
+        let deletion = b.delete(&lock, &Target::Node(node), None).await.unwrap();
         assert_eq!(deletion, Deletion::AlreadyDeleted);
         // A conflict stays one.
         case.links().mute(&b).await;
@@ -341,7 +337,7 @@ pub mod links {
             case.store.remove(&path.parent().unwrap(), "value").await;
             case.links().heal(&b).await;
         };
-        let write = values(&b).write_value(&path, Some(second), b"third", None);
+        let write = b.write_value(&path, Some(second), b"third", None);
         let (outcome, ()) = tokio::join!(biased; write, end);
         match outcome {
             Ok(WriteOutcome::Written(_)) => {}
@@ -366,7 +362,7 @@ pub mod links {
             case.store.expire(&b).await;
             case.links().heal(&b).await;
         };
-        let write = values(&b).write_value(&path, None, b"once", None);
+        let write = b.write_value(&path, None, b"once", None);
         // On a store in memory, the response is lost only if the write is polled again before the link is healed.
         let (outcome, ()) = tokio::join!(biased; write, end);
         assert!(outcome.as_ref().is_err_and(Error::is_ambiguous), "{outcome:?}");
@@ -386,7 +382,7 @@ pub mod links {
             } else {
                 case.links().freeze(&a).await;
             }
-            let write = values(&a).write_value(&path, Some(expected), b"dropped", None);
+            let write = a.write_value(&path, Some(expected), b"dropped", None);
             assert!(timeout(MOMENT, write).await.is_err(), "answered over a link that is mute: {mute}");
             let heal = async {
                 sleep(MOMENT).await;

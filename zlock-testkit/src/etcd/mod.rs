@@ -5,7 +5,7 @@ mod store;
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions};
-use zlock_core::{CoordinationBackend, Label, LockPath, Target};
+use zlock_core::{CoordinationBackend, Label, LockPath, Needs, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 
 pub use self::store::EtcdStore;
@@ -43,8 +43,10 @@ pub async fn observer(hosts: &str) -> Client {
 /// Panics if the create is answered at once, or if the delete fails.
 pub async fn give_up(backend: &EtcdBackend, path: &LockPath) {
     let token = token();
-    assert!(ready(backend.create_ephemeral_sequential(path, Label::Lock, &token, b"")).is_none());
-    backend.delete(path, &Target::Id(token)).await.unwrap();
+    assert!(
+        ready(backend.create_ephemeral_sequential(path, Label::Lock, &token, b"", Needs::Queue)).is_none()
+    );
+    backend.delete(path, &Target::Id(token), None).await.unwrap();
 }
 
 /// Returns the direct children as stored at the server.

@@ -87,7 +87,7 @@ impl Store for PostgresStore {
         let proxy = FaultProxy::start(self.server.addr()).await;
         let backend = PostgresBackend::connect(self.options(&proxy)).await.unwrap();
         // The first operation makes a connection for operations. Faults then happen to requests and answers.
-        backend.children(&self.root()).await.unwrap();
+        backend.children(&self.root(), None).await.unwrap();
         self.connection(backend, proxy)
     }
 

@@ -155,15 +155,15 @@ async fn an_open_fenced_transaction_keeps_the_label_and_not_the_data() {
         let fence = Fence::new(&node.name).unwrap();
         let transaction = users.transaction().await.unwrap();
         transaction.query_typed(fence.sql(), &fence.params()).await.unwrap();
-        other.set_data(&lock, &node, b"revoke").await.unwrap();
+        other.write_data(&lock, &node, None, b"revoke").await.unwrap();
         let relabel = holder.relabel(&lock, &node, Label::Read);
         assert!(timeout(Duration::from_secs(1), relabel).await.is_err(), "relabelled");
-        assert_eq!(other.children(&lock).await.unwrap()[0].label, Label::Write);
+        assert_eq!(other.children(&lock, None).await.unwrap()[0].label, Label::Write);
         transaction.commit().await.unwrap();
         until("it can be relabelled", async || holder.relabel(&lock, &node, Label::Read).await.is_ok()).await;
         let data = other.data(&lock, &node).await.unwrap().unwrap();
         assert_eq!(data.data, b"revoke");
-        holder.delete(&lock, &Target::Node(node)).await.unwrap();
+        holder.delete(&lock, &Target::Node(node), None).await.unwrap();
     })
     .await;
 }
@@ -213,14 +213,14 @@ async fn an_old_snapshot_reads_what_an_earlier_holder_has_overwritten() {
         begin(&mut early).await;
         let earlier = Fence::new(&first.name).unwrap();
         assert_eq!(write(&mut writer, "snapshot", "first", Some(&earlier)).await, Ok(()));
-        holder.delete(&lock, &Target::Node(first)).await.unwrap();
+        holder.delete(&lock, &Target::Node(first), None).await.unwrap();
         begin(&mut late).await;
         for (connection, expected) in [(&early, &[][..]), (&late, &["first".to_owned()])] {
             connection.query_typed(fence.sql(), &fence.params()).await.unwrap();
             assert_eq!(rows(connection, "snapshot").await, expected);
             connection.batch_execute("COMMIT").await.unwrap();
         }
-        next.delete(&lock, &Target::Node(waiting)).await.unwrap();
+        next.delete(&lock, &Target::Node(waiting), None).await.unwrap();
     })
     .await;
 }

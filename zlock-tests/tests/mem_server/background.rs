@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Job, Label, NodeIds};
+use zlock_core::{CoordinationBackend, ErrorKind, Job, Label, Needs, NodeIds};
 use zlock_mem::MemServer;
 
 use crate::common::{limit, path};
@@ -107,7 +107,7 @@ fn jobs_end_with_their_runtime() {
     push(&backend, &log, "early", Duration::ZERO);
     assert!(said(&log).is_empty(), "there is no runtime yet");
     runtime().block_on(async {
-        backend.children(&path()).await.unwrap();
+        backend.children(&path(), None).await.unwrap();
         push(&backend, &log, "cut off", SECOND);
         sleep(SECOND / 10).await;
         push(&backend, &log, "waiting", Duration::ZERO);
@@ -115,7 +115,7 @@ fn jobs_end_with_their_runtime() {
     });
     push(&backend, &log, "late", Duration::ZERO);
     assert!(backend.background().is_empty());
-    let error = runtime().block_on(backend.children(&path())).unwrap_err();
+    let error = runtime().block_on(backend.children(&path(), None)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(said(&log), ["early", "early done", "cut off"]);
 }
@@ -153,15 +153,15 @@ fn session_of_a_runtime_that_is_not_driven_ends() {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
         let other = server.connect();
         let token = NodeIds::seeded(1).next();
-        backend.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap();
+        backend.create_ephemeral_sequential(&path(), Label::Lock, &token, b"", Needs::Queue).await.unwrap();
         push(&backend, &log, "pending", Duration::ZERO);
         let (_, watch) = backend.children_with_watch(&path()).await.unwrap();
         for _ in 0..10 {
             sleep(SECOND).await;
             // Fails once the session is lost.
-            let _ = backend.children(&path()).await;
+            let _ = backend.children(&path(), None).await;
         }
-        assert!(other.children(&path()).await.unwrap().is_empty());
+        assert!(other.children(&path(), None).await.unwrap().is_empty());
         assert!(said(&log).is_empty());
         assert!(timeout(SECOND, watch).await.is_ok(), "the watch ends with the session");
     });

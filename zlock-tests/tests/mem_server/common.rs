@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use zlock_core::{CoordinationBackend, Created, Label, LockPath, NodeIds, Result, Session, SessionState};
+use zlock_core::{
+    CoordinationBackend, Created, Label, LockPath, Needs, NodeIds, Result, Session, SessionState,
+};
 use zlock_mem::MemBackend;
 
 /// The default session timeout.
@@ -14,7 +16,9 @@ pub(crate) fn path() -> LockPath {
 }
 
 pub(crate) async fn try_create(backend: &MemBackend, label: Label) -> Result<Created> {
-    backend.create_ephemeral_sequential(&path(), label, &NodeIds::random().next(), b"data").await
+    backend
+        .create_ephemeral_sequential(&path(), label, &NodeIds::random().next(), b"data", Needs::Queue)
+        .await
 }
 
 pub(crate) async fn create(backend: &MemBackend) -> Created {

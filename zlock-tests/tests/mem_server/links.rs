@@ -57,10 +57,10 @@ async fn operations_wait_for_the_link_within_their_budget() {
         let a = server.connect_with(MemOptions::default().with_operation_timeout(2000 * MS));
         a.link().suspend();
         let began = Instant::now();
-        let error = a.children(&path()).await.unwrap_err();
+        let error = a.children(&path(), None).await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (ErrorKind::Unavailable, 2000 * MS), "{error}");
         let path = path();
-        let (queue, ()) = tokio::join!(a.children(&path), async {
+        let (queue, ()) = tokio::join!(a.children(&path, None), async {
             sleep(1000 * MS).await;
             a.link().heal();
         });
@@ -69,7 +69,7 @@ async fn operations_wait_for_the_link_within_their_budget() {
         let b = server.connect_with(MemOptions::default().with_retry(RetryPolicy::never()));
         b.link().suspend();
         until(&b, 1, SessionState::Suspended).await;
-        let (queue, ()) = tokio::join!(b.children(&path), async {
+        let (queue, ()) = tokio::join!(b.children(&path, None), async {
             sleep(1000 * MS).await;
             b.link().heal();
         });
@@ -123,7 +123,7 @@ async fn what_was_given_up_does_not_arrive_late() {
         until(&a, 1, SessionState::Suspended).await;
         a.link().heal();
         until(&a, 1, SessionState::Connected).await;
-        a.children(&path()).await.unwrap();
+        a.children(&path(), None).await.unwrap();
         assert_eq!(server.names(&path()).len(), 1);
     })
     .await;
@@ -159,12 +159,12 @@ async fn a_mute_link_carries_requests_but_no_answers() {
         until(&a, 1, SessionState::Suspended).await;
         a.link().heal();
         until(&a, 1, SessionState::Connected).await;
-        b.delete(&path(), &Target::Node(first.node)).await.unwrap();
+        b.delete(&path(), &Target::Node(first.node), None).await.unwrap();
 
         a.link().mute();
         server.reset_requests();
         let path = path();
-        let (queue, ()) = tokio::join!(a.children(&path), async {
+        let (queue, ()) = tokio::join!(a.children(&path, None), async {
             sleep(100 * MS).await;
             a.link().heal();
         });
@@ -191,7 +191,7 @@ async fn a_watch_outlives_the_connection_and_reports_what_was_missed() {
                 "mute" => b.link().mute(),
                 _ => b.link().cut(),
             }
-            a.delete(&path(), &Target::Node(watched)).await.unwrap();
+            a.delete(&path(), &Target::Node(watched), None).await.unwrap();
             if outage != "reset" {
                 assert!(timeout(1000 * MS, &mut watch).await.is_err(), "{outage}: told over a broken link");
             }
@@ -244,7 +244,7 @@ async fn mx02_a_stopped_server_ends_no_session() {
             until(&a, epoch, SessionState::Connected).await;
             until(&b, epoch, SessionState::Connected).await;
             if stop < T {
-                a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+                a.delete(&path(), &Target::Node(created.node), None).await.unwrap();
                 assert_eq!(watch.await, WatchEvent::Deleted);
             } else {
                 // The client has given up the session in the meantime, and closes it as soon as it is back.
@@ -281,11 +281,11 @@ async fn t9_an_unreachable_server_costs_little() {
         a.link().suspend();
         let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         for _ in 0..100 {
-            assert!(timeout(T, a.children(&path())).await.is_err());
+            assert!(timeout(T, a.children(&path(), None)).await.is_err());
         }
         assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), before);
         a.link().heal();
-        a.children(&path()).await.unwrap();
+        a.children(&path(), None).await.unwrap();
     })
     .await;
 }

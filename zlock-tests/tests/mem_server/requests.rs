@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::common::{MS, T, create, limit, path, try_create};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
-    CoordinationBackend, ErrorKind, Existence, Label, NodeIds, NodeName, RetryPolicy, Sequence, SessionState,
-    Target, WatchEvent,
+    CoordinationBackend, ErrorKind, Existence, Label, Needs, NodeIds, NodeName, RetryPolicy, Sequence,
+    SessionState, Target, WatchEvent,
 };
 use zlock_mem::{Fate, Fault, MemOptions, MemServer, Operation};
 
@@ -82,12 +82,13 @@ async fn t1_a_create_that_fails_for_good_says_that_it_may_be_there() {
         server.inject(Fault::lose_request(Operation::List).times(u64::MAX));
         let token = NodeIds::seeded(1).next();
         let began = Instant::now();
-        let error = a.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap_err();
+        let error =
+            a.create_ephemeral_sequential(&path(), Label::Lock, &token, b"", Needs::Queue).await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
         assert!(began.elapsed() <= 15_000 * MS, "{:?}", began.elapsed());
         assert_eq!(server.names(&path()).len(), 2);
         server.clear_faults();
-        a.delete(&path(), &Target::Id(token)).await.unwrap();
+        a.delete(&path(), &Target::Id(token), None).await.unwrap();
         assert_eq!(server.names(&path()).len(), 1);
     })
     .await;
@@ -143,9 +144,9 @@ async fn a_policy_without_retries_gives_up_at_the_first_loss() {
         let server = MemServer::new();
         let a = server.connect_with(MemOptions::default().with_retry(RetryPolicy::never()));
         server.inject(Fault::lose_request(Operation::List));
-        let error = a.children(&path()).await.unwrap_err();
+        let error = a.children(&path(), None).await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, false), "{error}");
-        a.children(&path()).await.unwrap();
+        a.children(&path(), None).await.unwrap();
     })
     .await;
 }
@@ -159,8 +160,8 @@ async fn faults_count_and_pick_their_client() {
         server.inject(Fault::lose_answer(Operation::List).only(&a.link()).after(1).times(2));
         let mut results = Vec::new();
         for _ in 0..4 {
-            b.children(&path()).await.unwrap();
-            results.push(a.children(&path()).await.is_ok());
+            b.children(&path(), None).await.unwrap();
+            results.push(a.children(&path(), None).await.is_ok());
         }
         assert_eq!(results, [true, false, false, true]);
     })
@@ -178,7 +179,7 @@ async fn a_lost_answer_of_a_delete_or_relabel_is_made_up_for() {
             let read = a.relabel(&path(), &written.node, Label::Read).await.unwrap();
             assert_eq!(server.names(&path()), [read.name.as_str()]);
             server.inject(fault(Operation::Delete));
-            a.delete(&path(), &Target::Node(read)).await.unwrap();
+            a.delete(&path(), &Target::Node(read), None).await.unwrap();
             assert!(server.names(&path()).is_empty());
             assert!(!written.deletion.is_deleted());
         }
@@ -279,7 +280,7 @@ async fn delays_keep_the_order_and_add_up() {
             panic!()
         };
         assert_eq!(began.elapsed(), 130 * MS);
-        b.delete(&path(), &Target::Node(created.node)).await.unwrap();
+        b.delete(&path(), &Target::Node(created.node), None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);
         assert_eq!(began.elapsed(), 160 * MS, "events are delayed as answers are");
 
@@ -291,7 +292,7 @@ async fn delays_keep_the_order_and_add_up() {
         let fast = async {
             sleep(MS).await;
             a.link().delay(MS, MS);
-            a.children(&path()).await.unwrap().len()
+            a.children(&path(), None).await.unwrap().len()
         };
         let (_, seen) = tokio::join!(slow, fast);
         assert_eq!(seen, 1);
@@ -324,7 +325,13 @@ async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
                     fault.iter().cloned().for_each(|f| server.inject(f));
                     let token = NodeIds::seeded(polls).next();
                     let path = path();
-                    let mut create = Box::pin(a.create_ephemeral_sequential(&path, Label::Lock, &token, b""));
+                    let mut create = Box::pin(a.create_ephemeral_sequential(
+                        &path,
+                        Label::Lock,
+                        &token,
+                        b"",
+                        Needs::Queue,
+                    ));
                     let mut left = polls;
                     let ended = poll_fn(|cx| {
                         left -= 1;
@@ -336,7 +343,7 @@ async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
                     })
                     .await;
                     drop(create);
-                    a.delete(&path, &Target::Id(token)).await.unwrap();
+                    a.delete(&path, &Target::Id(token), None).await.unwrap();
                     assert_eq!(server.names(&path), [""; 0], "{fault:?}, {polls} polls");
                     sleep(T).await;
                     assert_eq!(server.names(&path), [""; 0], "{fault:?}, a while after {polls} polls");
@@ -457,11 +464,11 @@ async fn no_delay_stops_the_server() {
         let (a, b) = (server.connect_with(MemOptions::default().with_operation_timeout(T)), server.connect());
         for delays in [(Duration::ZERO, Duration::MAX), (Duration::MAX, Duration::MAX)] {
             a.link().delay(delays.0, delays.1);
-            assert_eq!(a.children(&path()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(a.children(&path(), None).await.unwrap_err().kind(), ErrorKind::Unavailable);
             create(&b).await;
         }
         a.link().slow_down(Duration::MAX);
-        a.children(&path()).await.unwrap_err();
+        a.children(&path(), None).await.unwrap_err();
         create(&b).await;
     })
     .await;

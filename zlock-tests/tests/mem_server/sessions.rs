@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, advance, sleep};
 use zlock_core::{
-    Close, CloseReason, CoordinationBackend, ErrorKind, Existence, LockPath, SessionState, Target,
+    Close, CloseReason, CoordinationBackend, ErrorKind, Existence, LockPath, SessionState, Target, Values,
 };
 use zlock_mem::{Fate, Fault, MemLink, MemOptions, MemServer, Operation};
 
@@ -43,7 +43,7 @@ async fn a_session_has_a_deadline_only_while_it_owns_a_node() {
             assert_eq!(deadline(), Some(Instant::now() + T * 3 / 4));
             sleep(3 * T).await;
             assert!(deadline() > Some(Instant::now()), "heartbeats move it on");
-            a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+            a.delete(&path(), &Target::Node(created.node), None).await.unwrap();
         }
     })
     .await;
@@ -98,7 +98,7 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
         let server = MemServer::new();
         let a = server.connect();
         let (mut deleted, mut released) = (create(&a).await, create(&a).await);
-        a.delete(&path(), &Target::Node(released.node)).await.unwrap();
+        a.delete(&path(), &Target::Node(released.node), None).await.unwrap();
         server.remove(&path(), deleted.node.name.as_str());
         let began = Instant::now();
         deleted.deletion.deleted().await;
@@ -252,7 +252,7 @@ async fn parents_go_a_minute_after_they_became_empty() {
         let created = create(&a).await;
         sleep(20 * T).await;
         assert_eq!(server.paths().len(), 3);
-        a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+        a.delete(&path(), &Target::Node(created.node), None).await.unwrap();
         sleep(5 * T).await;
         assert_eq!(server.paths(), ["/app", "/app/orders"]);
         sleep(T + MS).await;
@@ -325,7 +325,7 @@ fn a_client_ends_with_its_runtime() {
     });
     assert_eq!(a.session_events().current().state, SessionState::Closed(CloseReason::Requested));
     runtime().block_on(async {
-        assert_eq!(a.children(&path()).await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(a.children(&path(), None).await.unwrap_err().kind(), ErrorKind::Closed);
         assert_eq!(server.names(&path()).len(), 1, "nothing has asked the server to end the session");
     });
     drop(a);
@@ -395,7 +395,7 @@ fn threads_with_runtimes_of_their_own_share_a_server() {
                         let created = create(&a).await;
                         let (queue, watch) = a.children_with_watch(&path()).await.unwrap();
                         assert!(queue.find(&created.node.id).is_some());
-                        a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+                        a.delete(&path(), &Target::Node(created.node), None).await.unwrap();
                         watch.await;
                     }
                 }));
@@ -511,7 +511,7 @@ async fn the_root_is_not_a_node() {
         let server = MemServer::new();
         let a = server.connect();
         let hits = LockPath::new("/hits").unwrap();
-        a.values().unwrap().write_value(&hits, None, b"1", None).await.unwrap();
+        a.write_value(&hits, None, b"1", None).await.unwrap();
         assert_eq!(server.paths(), ["/hits"]);
     })
     .await;

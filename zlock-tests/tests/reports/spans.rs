@@ -33,7 +33,7 @@ fn index(id: &Id) -> usize {
 
 impl Subscriber for Spans {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.target().starts_with("zlock_recipes")
+        metadata.is_span() && metadata.target().starts_with("zlock_")
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {

@@ -52,7 +52,7 @@ async fn waiters_get_an_error(runtime: fn() -> Runtime, end: fn(Runtime)) {
         });
         let backend = backend.await.unwrap();
         let path = path("runtime");
-        let made = create(&backend, &path, Label::Lock).await;
+        let made = create(&*backend, &path, Label::Lock).await;
         let mut waiters = JoinSet::new();
         for number in 0..WAITERS {
             let node = (number % 2 == 0).then(|| made.node.clone());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zlock_core::{
-    CloseReason, CoordinationBackend, Environment, ErrorKind, Label, LockPath, SessionState, Target,
+    CloseReason, CoordinationBackend, Environment, ErrorKind, Label, LockPath, Needs, SessionState, Target,
 };
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
@@ -51,17 +51,19 @@ async fn a_user_works_where_it_may() {
         let watch = etcd::watch(&backend, &path, &made.node).await;
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
         watch.await;
-        backend.delete(&path, &Target::Id(made.id)).await.unwrap();
+        backend.delete(&path, &Target::Id(made.id), None).await.unwrap();
         // The fence is also below the prefix.
         etcd::give_up(&backend, &path).await;
-        assert!(backend.children(&path).await.unwrap().is_empty());
+        assert!(backend.children(&path, None).await.unwrap().is_empty());
         backend.close().await.unwrap();
 
         // Enough for a session, but not for a lock.
         grant(&server, "//fence/").await;
         let backend = EtcdBackend::connect(orders()).await.unwrap();
-        let error =
-            backend.create_ephemeral_sequential(&path, Label::Lock, &etcd::token(), b"").await.unwrap_err();
+        let error = backend
+            .create_ephemeral_sequential(&path, Label::Lock, &etcd::token(), b"", Needs::Queue)
+            .await
+            .unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
         let error = backend.children_with_watch(&path).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
@@ -102,8 +104,8 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
         etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
         etcdctl(&server, &["auth", "enable"]).await;
         armed.push(etcd::watch(&backend, &path, &second.node).await);
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
-        backend.delete(&path, &Target::Node(second.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
+        backend.delete(&path, &Target::Node(second.node), None).await.unwrap();
         for watch in armed {
             watch.await;
         }
@@ -133,7 +135,7 @@ async fn a_token_of_an_older_revision_is_replaced() {
         let before = backend.session_events().current().deadline;
         until("the deadline moves", async || backend.session_events().current().deadline > before).await;
         assert_eq!(backend.session_events().current().epoch, 1);
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     })
     .await;
 }
@@ -156,8 +158,8 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
         etcdctl(&server, &["auth", "enable"]).await;
         let before = backend.session_events().current().deadline;
         drop(etcd::watch(&backend, &path, &second.node).await);
-        assert_eq!(backend.children(&path).await.unwrap().len(), 2);
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        assert_eq!(backend.children(&path, None).await.unwrap().len(), 2);
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         // The lease is also kept alive.
         until("the deadline moves", async || backend.session_events().current().deadline > before).await;
         let session = backend.session_events().current();
@@ -224,8 +226,8 @@ async fn a_permission_that_comes_back_in_time_costs_nothing() {
             .await;
         etcdctl(&server, &["--user=root:toor", "user", "grant-role", "orders", "prod"]).await;
         etcd::connected(&backend, 1).await;
-        assert_eq!(backend.children(&path).await.unwrap().len(), 1);
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        assert_eq!(backend.children(&path, None).await.unwrap().len(), 1);
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     })
     .await;
 }
@@ -243,7 +245,7 @@ async fn wrong_credentials_are_refused_at_once() {
         assert!(!error.to_string().contains("wrong"), "{error}");
         // Without a user, a client can create a lease but no key.
         let backend = EtcdBackend::connect(options(&server.connect_string())).await.unwrap();
-        let error = backend.children(&path("nobody")).await.unwrap_err();
+        let error = backend.children(&path("nobody"), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
     })
     .await;
@@ -277,7 +279,7 @@ async fn tls() {
             let secure = options(&host).with_tls(server.certificate());
             let (backend, path) = (EtcdBackend::connect(secure).await.unwrap(), path("tls"));
             let made = create(&backend, &path, Label::Lock).await;
-            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             backend.close().await.unwrap();
         }
         let second = Duration::from_secs(1);
@@ -333,7 +335,7 @@ async fn a_new_certificate_is_read_within_the_session() {
         until("the old certificate is of no use", async || state() == SessionState::Suspended).await;
         std::fs::write(&ca, server.certificate()).unwrap();
         etcd::connected(&backend, 1).await;
-        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
+        assert!(backend.children(&path, None).await.unwrap().find(&made.node.id).is_some());
     })
     .await;
 }
@@ -374,11 +376,11 @@ async fn a_new_password_is_read_within_the_session() {
         std::fs::write(&file, "new\n").unwrap();
         change_password(&server).await;
         let before = backend.session_events().current().deadline;
-        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
+        assert!(backend.children(&path, None).await.unwrap().find(&made.node.id).is_some());
         // The lease is also kept alive.
         until("the deadline moves", async || backend.session_events().current().deadline > before).await;
         assert_eq!(backend.session_events().current().epoch, 1);
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     })
     .await;
 }
@@ -404,8 +406,8 @@ async fn a_new_password_may_reach_the_file_after_the_server() {
         assert_eq!((later.state, later.deadline), (SessionState::Suspended, suspended.deadline));
         std::fs::write(&file, "new\n").unwrap();
         etcd::connected(&backend, 1).await;
-        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        assert!(backend.children(&path, None).await.unwrap().find(&made.node.id).is_some());
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     })
     .await;
 }
@@ -436,7 +438,7 @@ async fn a_user_from_the_environment() {
         // A wrong password is reported by an operation that waits for the first session.
         let wrong = prod(&[user, ("ZLOCK_PASSWORD", "WRONG")]).unwrap();
         let backend = EtcdBackend::connect_lazy(wrong).unwrap();
-        let error = backend.children(&path("environment")).await.unwrap_err();
+        let error = backend.children(&path("environment"), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
         assert!(!format!("{error} {error:?}").contains("WRONG"), "{error}");
         let error = prod(&[user, ("ZLOCK_PASSWORD", "x"), ("ZLOCK_AUTH", "sasl")]).unwrap_err();

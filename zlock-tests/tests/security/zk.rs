@@ -10,8 +10,8 @@ use zlock_zk::ZkBackend;
 async fn lock_and_unlock(backend: &ZkBackend) {
     let path = path("secure");
     let made = create(backend, &path, Label::Lock).await;
-    backend.delete(&path, &Target::Node(made.node)).await.unwrap();
-    assert!(backend.children(&path).await.unwrap().is_empty());
+    backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
+    assert!(backend.children(&path, None).await.unwrap().is_empty());
 }
 
 #[cfg(feature = "zk-tls")]
@@ -166,7 +166,8 @@ mod sasl {
             lock_and_unlock(&ZkBackend::connect(from_file).await.unwrap()).await;
             // A wrong password is reported by an operation that waits for the first session.
             let wrong = with(&[user, sasl, ("ZLOCK_PASSWORD", "WRONG")]).unwrap();
-            let error = ZkBackend::connect_lazy(wrong).unwrap().children(&path("refused")).await.unwrap_err();
+            let error =
+                ZkBackend::connect_lazy(wrong).unwrap().children(&path("refused"), None).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
             assert!(!format!("{error} {error:?}").contains("WRONG"), "{error}");
             let error = with(&[user, ("ZLOCK_PASSWORD", "x"), ("ZLOCK_AUTH", "kerberos")]).unwrap_err();
@@ -215,7 +216,7 @@ mod sasl {
             let (mut events, path) = (backend.session_events(), path("refused"));
             server.stop();
             let witness = Arc::new(Witness { events: events.clone(), seen: Mutex::default() });
-            let mut waiting = pin!(backend.children(&path));
+            let mut waiting = pin!(backend.children(&path, None));
             assert!(waiting.as_mut().poll(&mut Context::from_waker(&witness.clone().into())).is_pending());
             write_jaas(&jaas, "changed");
             server.restart().await;

@@ -1,11 +1,12 @@
 //! Leaving a group.
 
+use zlock_core::Consistency;
 use zlock_core::kit::SessionKey;
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
-use crate::session::{Freshness, catch_up};
+use crate::session::catch_up;
 
 /// Leaves. `is_known` is whether the session is known to own the member.
 pub(super) async fn leave(
@@ -16,10 +17,10 @@ pub(super) async fn leave(
     loop {
         // Requests of one session take effect in the order in which they were sent, so no earlier join of this session can take
         // effect after the server has caught up.
-        let freshness = if std::mem::take(is_known) { Freshness::Told } else { Freshness::Latest };
+        let consistency = if std::mem::take(is_known) { Consistency::Seen } else { Consistency::Latest };
         let path = operation.server_path();
         let stat = operation.send(session, Leaves::Nothing, move |live| async move {
-            let (synced, stat) = tokio::join!(catch_up(&live, freshness), live.client.check_stat(&path));
+            let (synced, stat) = tokio::join!(catch_up(&live, consistency), live.client.check_stat(&path));
             synced.and(stat)
         });
         let stat = stat.await?;

@@ -4,27 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use zlock_core::kit::{SessionKey, repeat};
-use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, NodeName, Queue, Result, Target};
+use zlock_core::{Consistency, Deletion, ErrorKind, Node, NodeId, NodeName, Queue, Result, Target};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
 use crate::queues::listings::{Listed, Path};
-use crate::session::{ANY_VERSION, Freshness};
-
-/// Removes the node of an own lock, and returns whether all of `next` existed then.
-pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &[Node]) -> Result<HandOver> {
-    forget(&operation, &node.id);
-    let session = operation.budget.session().await?;
-    if node.session == Some(session.id) {
-        match all_or_nothing(&mut operation, session, node, next).await {
-            Ok(true) => return Ok(HandOver::Confirmed),
-            Ok(false) => {}
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
-    }
-    delete(operation, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
-}
+use crate::session::ANY_VERSION;
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
 pub(crate) fn forget(operation: &Operation<'_>, node_id: &NodeId) {
@@ -34,21 +20,18 @@ pub(crate) fn forget(operation: &Operation<'_>, node_id: &NodeId) {
     shared.names.remove(&id);
 }
 
-/// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
-async fn all_or_nothing(
+/// Deletes the node if it and `next` exist. Returns `false` if one does not.
+async fn hand_over(
     operation: &mut Operation<'_>,
     session: SessionKey,
     node: &Node,
-    next: &[Node],
+    next: &Node,
 ) -> Result<bool, Failure> {
-    let path = operation.node_path(&node.name);
-    let next: Vec<_> = next.iter().map(|next| operation.node_path(&next.name)).collect();
+    let (path, next) = (operation.node_path(&node.name), operation.node_path(&next.name));
     let handed = operation.send(session, Leaves::Change, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_delete(&path, None)?;
-        for next in &next {
-            transaction.add_check_version(next, ANY_VERSION)?;
-        }
+        transaction.add_check_version(&next, ANY_VERSION)?;
         match transaction.commit().await {
             Ok(_) => Ok(true),
             Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => Ok(false),
@@ -58,33 +41,45 @@ async fn all_or_nothing(
     handed.await
 }
 
-/// Removes the node with the target's ID, and returns whether this call did.
-pub(crate) async fn delete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
+/// Removes the node with the target's ID, and returns whether this call did, and whether `next` existed then.
+pub(crate) async fn delete(
+    mut operation: Operation<'_>,
+    target: &Target,
+    mut next: Option<&Node>,
+) -> Result<Deletion> {
     forget(&operation, target.id());
     if let Target::Node(node) = target {
         operation.budget = operation.budget.of_node(node.session);
     }
     let mut removed = false;
-    match repeat!(operation.budget, |session| attempt(&mut operation, session, target, &mut removed)) {
+    let attempted = repeat!(operation.budget, |session| {
+        attempt(&mut operation, session, target, next.take(), &mut removed)
+    });
+    let deletion = match attempted {
+        Ok(true) => Ok(Deletion::HandedOver),
         Err(error) if error.kind() != ErrorKind::SessionLost => Err(error),
-        // The node was removed with its session.
-        Ok(()) | Err(_) => Ok(deletion(&operation, removed)),
-    }
+        // The node was removed with its session if that is lost. A request without an answer may have removed it, too.
+        _ if removed || operation.budget.ambiguous => Ok(Deletion::Deleted),
+        _ => Ok(Deletion::AlreadyDeleted),
+    };
+    operation.budget.finish(deletion)
 }
 
-/// Returns the outcome. A request without an answer may have removed the node, too.
-fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
-}
-
-/// Makes one attempt. Sets `removed` when a request that removed the node is answered.
+/// Makes one attempt. Sets `removed` when a request that removed the node is answered. Returns `true` if `next` existed then.
 async fn attempt(
     operation: &mut Operation<'_>,
     session: SessionKey,
     target: &Target,
+    next: Option<&Node>,
     removed: &mut bool,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     if let Target::Node(node) = target {
+        if let Some(next) = next
+            && node.session == Some(session.id)
+            && hand_over(operation, session, node, next).await?
+        {
+            return Ok(true);
+        }
         let found = by_name(operation, session, &node.name).await?;
         *removed |= found;
         if found {
@@ -92,7 +87,7 @@ async fn attempt(
         }
         // Such a label never changes, so the node cannot have another name by now.
         if found || node.label.is_fixed() {
-            return Ok(());
+            return Ok(false);
         }
     }
     // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
@@ -107,7 +102,7 @@ async fn attempt(
             renamed |= !found;
         }
         if !renamed {
-            return Ok(());
+            return Ok(false);
         }
     }
     // The next attempt follows after a pause.
@@ -129,7 +124,7 @@ async fn listed_together(operation: &mut Operation<'_>, session: SessionKey) -> 
     match queue {
         Some(queue) => Ok(queue),
         // On a failure, each caller sends its own request.
-        None => operation.list(session, Freshness::Latest).await.map(Arc::new),
+        None => operation.list(session, Consistency::Latest).await.map(Arc::new),
     }
 }
 
@@ -140,7 +135,8 @@ fn list_next(path: Arc<Path>, operation: &Operation<'_>, session: SessionKey) ->
         let _turn = path.turn.lock().await;
         path.take_next(session);
         let mut operation = Operation::new(&shared, "delete", &parent);
-        let queue = operation.list(session, Freshness::Latest).await;
+        operation.budget = operation.budget.unreported();
+        let queue = operation.list(session, Consistency::Latest).await;
         tell.send_replace(Some(queue.ok().map(Arc::new)));
     });
     listed

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
-use zlock_core::{ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
+use zlock_core::{Consistency, ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
 use zookeeper_client as zk;
 
 use crate::error::Failure;
 use crate::session::in_flight::Call;
-use crate::session::{Freshness, Live, Shared, catch_up, own_id};
+use crate::session::{Live, Shared, catch_up, own_id};
 
 /// A running operation on the queue of one path.
 #[derive(Debug)]
@@ -105,10 +105,15 @@ impl<'a> Operation<'a> {
     }
 
     /// Returns the queue of the path. A missing path has an empty queue.
-    pub(crate) async fn list(&mut self, session: SessionKey, freshness: Freshness) -> Result<Queue, Failure> {
+    pub(crate) async fn list(
+        &mut self,
+        session: SessionKey,
+        consistency: Consistency,
+    ) -> Result<Queue, Failure> {
         let path = self.server_path();
         let listed = self.send(session, Leaves::Nothing, move |live| async move {
-            let (synced, names) = tokio::join!(catch_up(&live, freshness), live.client.list_children(&path));
+            let (synced, names) =
+                tokio::join!(catch_up(&live, consistency), live.client.list_children(&path));
             synced.and(names)
         });
         match listed.await {
@@ -128,7 +133,7 @@ impl<'a> Operation<'a> {
         if node.label.is_fixed() {
             return Ok(None);
         }
-        let queue = self.list(session, Freshness::Told).await?;
+        let queue = self.list(session, Consistency::Seen).await?;
         Ok(queue.find(&node.id).map(|found| found.name.clone()))
     }
 

@@ -3,12 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{FencingToken, Node, NodeData, NodeName, SessionId};
+use zlock_core::{Consistency, FencingToken, Node, NodeData, NodeName, SessionId};
 use zookeeper_client::{Error, Stat};
 
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
-use crate::session::{Freshness, catch_up};
+use crate::session::catch_up;
 
 /// Reads the data of a node, whatever its current name. `name` is the last known one.
 pub(crate) async fn content(
@@ -33,7 +33,7 @@ async fn read(
 ) -> Result<Option<NodeData>, Failure> {
     let path = operation.node_path(name);
     let read = operation.send(session, Leaves::Nothing, move |live| async move {
-        let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
+        let (synced, read) = tokio::join!(catch_up(&live, Consistency::Seen), live.client.get_data(&path));
         synced.and(read)
     });
     match read.await {

@@ -2,12 +2,11 @@
 
 use std::mem::replace;
 use zlock_core::kit::SessionKey;
-use zlock_core::{Label, Node, NodeId, NodeName};
+use zlock_core::{Consistency, Label, Node, NodeId, NodeName};
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
-use crate::session::Freshness;
 use crate::session::contents::Contents;
 
 /// The state between the attempts at a relabel.
@@ -47,7 +46,7 @@ impl<'a> Relabel<'a> {
                 break;
             }
             // The node is gone, or an earlier relabel took effect. The ID shows which.
-            let queue = operation.list(session, Freshness::Latest).await?;
+            let queue = operation.list(session, Consistency::Latest).await?;
             match queue.find(&self.node.id) {
                 // Once it may have the same name: another client has written its data since we read them.
                 Some(found) if found.name != self.name || !replace(&mut self.is_repeated, true) => {

@@ -1,12 +1,12 @@
 //! Writing a node's data.
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{Node, NodeName, Replaced};
+use zlock_core::{Consistency, DataWrite, Node, NodeName};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
-use crate::session::{Freshness, catch_up};
+use crate::session::catch_up;
 
 /// Writes the data of a node, whatever its current name. `name` is the last known one.
 pub(crate) async fn set(
@@ -15,7 +15,7 @@ pub(crate) async fn set(
     node: &Node,
     name: &mut NodeName,
     data: &[u8],
-) -> Result<(), Failure> {
+) -> Result<DataWrite, Failure> {
     while !write(operation, session, name, data).await? {
         match operation.renamed(session, node).await? {
             // The leader has no node of this name, and the connected server has applied that.
@@ -24,7 +24,7 @@ pub(crate) async fn set(
             None => return Err(operation.node_deleted()),
         }
     }
-    Ok(())
+    Ok(DataWrite::Written)
 }
 
 /// Writes the data of a candidate if it was written this often.
@@ -34,7 +34,7 @@ pub(crate) async fn replace(
     node: &Node,
     writes: u64,
     data: &[u8],
-) -> Result<Replaced, Failure> {
+) -> Result<DataWrite, Failure> {
     if node.session.is_some_and(|id| id != session.id) {
         return Err(Failure::OtherSession);
     }
@@ -45,14 +45,14 @@ pub(crate) async fn replace(
         live.client.set_data(&path, &sent, Some(version)).await
     });
     match written.await {
-        Ok(_) => return Ok(Replaced::Written),
+        Ok(_) => return Ok(DataWrite::Written),
         Err(Failure::Zk(Error::NoNode)) => return Err(operation.node_deleted()),
         Err(Failure::Zk(Error::BadVersion)) => {}
         Err(failure) => return Err(failure),
     }
     let path = operation.node_path(&node.name);
     let read = operation.send(session, Leaves::Nothing, move |live| async move {
-        let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
+        let (synced, read) = tokio::join!(catch_up(&live, Consistency::Seen), live.client.get_data(&path));
         synced.and(read)
     });
     let (read, stat) = match read.await {
@@ -62,7 +62,7 @@ pub(crate) async fn replace(
     let now = u64::from(stat.version.cast_unsigned());
     // By an earlier attempt whose answer was lost.
     let is_ours = operation.budget.ambiguous && now == writes + 1 && read == data;
-    Ok(if is_ours { Replaced::Written } else { Replaced::Conflict(now) })
+    Ok(if is_ours { DataWrite::Written } else { DataWrite::Conflict(now) })
 }
 
 /// Returns `false` if the node does not exist.

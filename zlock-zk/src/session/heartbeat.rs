@@ -11,11 +11,11 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use zlock_core::{NodeId, NodeName};
+use zlock_core::{Consistency, NodeId, NodeName};
 use zookeeper_client::{Client, Error, MultiWriteError};
 
 use crate::session::pages::pages;
-use crate::session::{ANY_VERSION, Freshness, Live, Shared, catch_up, own_id};
+use crate::session::{ANY_VERSION, Live, Shared, catch_up, own_id};
 
 /// Whose answer a heartbeat needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Heartbeat {
 /// Sends the request of a heartbeat.
 async fn ask(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
     match beat {
-        Beat::Proof => catch_up(live, Freshness::Latest).await,
+        Beat::Proof => catch_up(live, Consistency::Latest).await,
         Beat::Write => write(live, shared).await,
     }
 }

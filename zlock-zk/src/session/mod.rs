@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, Receipts, SessionKey, Sessions};
-use zlock_core::{CloseReason, DeletionNotice, ErrorKind, Node, NodeId, NodeName};
+use zlock_core::{CloseReason, Consistency, DeletionNotice, ErrorKind, Node, NodeId, NodeName};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
@@ -248,24 +248,15 @@ impl Shared {
     }
 }
 
-/// How up to date a read must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freshness {
-    /// At least as new as everything that this client has already seen. A server can be behind that only after the connection
-    /// was interrupted, or after another server answered.
-    Told,
-    /// Includes everything that was written before.
-    Latest,
-}
-
-/// Brings the connected server up to date if needed. The request is sent at once: call this right before a read and await
+/// Brings the connected server up to date if needed. A server can be behind what this client has seen only after the connection was
+/// interrupted, or after another server answered. The request is sent at once: call this right before a read and await
 /// both together, which costs one more message and no round trip.
 pub(crate) fn catch_up(
     live: &Live,
-    freshness: Freshness,
+    consistency: Consistency,
 ) -> impl Future<Output = Result<(), zk::Error>> + Send + '_ {
     let suspicions = live.staleness.suspicions();
-    let syncs = freshness == Freshness::Latest || live.staleness.is_suspected();
+    let syncs = consistency == Consistency::Latest || live.staleness.is_suspected();
     let sync = syncs.then(|| live.client.sync("/"));
     async move {
         if let Some(sync) = sync {

@@ -17,24 +17,18 @@ mod write;
 
 use async_trait::async_trait;
 use zlock_core::kit::repeat;
-use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
 use self::guard::DeletedGuard;
 use self::read::{read_settled, watch_value};
 use self::write::WriteValue;
 use crate::backend::ZkBackend;
-use crate::session::Freshness;
 
 #[async_trait]
 impl Values for ZkBackend {
-    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+    async fn value(&self, path: &LockPath, consistency: Consistency) -> Result<Option<Value>> {
         let mut operation = self.operation("value", path);
-        repeat!(operation.budget, |session| read_settled(&mut operation, session, Freshness::Latest))
-    }
-
-    async fn seen_value(&self, path: &LockPath) -> Result<Option<Value>> {
-        let mut operation = self.operation("seen_value", path);
-        repeat!(operation.budget, |session| read_settled(&mut operation, session, Freshness::Told))
+        repeat!(operation.budget, |session| read_settled(&mut operation, session, consistency))
     }
 
     async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {

@@ -1,7 +1,7 @@
 //! Reading a value, and watching it.
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{Value, Watch};
+use zlock_core::{Consistency, Value, Watch};
 use zookeeper_client::Error;
 
 use super::stored::value;
@@ -9,27 +9,27 @@ use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
 use crate::operations::watch::arm::read_armed;
 use crate::operations::watch::watch_any;
-use crate::session::{Freshness, catch_up};
+use crate::session::catch_up;
 use crate::watches::watchers::Watched;
 
 /// Reads once no abandoned write can take effect.
 pub(super) async fn read_settled(
     operation: &mut Operation<'_>,
     session: SessionKey,
-    freshness: Freshness,
+    consistency: Consistency,
 ) -> Result<Option<Value>, Failure> {
     settled(operation, session).await?;
-    read(operation, session, freshness).await
+    read(operation, session, consistency).await
 }
 
 pub(super) async fn read(
     operation: &mut Operation<'_>,
     session: SessionKey,
-    freshness: Freshness,
+    consistency: Consistency,
 ) -> Result<Option<Value>, Failure> {
     let path = operation.server_path();
     let read = operation.send(session, Leaves::Nothing, move |live| async move {
-        let (synced, read) = tokio::join!(catch_up(&live, freshness), live.client.get_data(&path));
+        let (synced, read) = tokio::join!(catch_up(&live, consistency), live.client.get_data(&path));
         synced.and(read)
     });
     match read.await {

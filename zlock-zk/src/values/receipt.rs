@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use zlock_core::kit::{Receipt, SessionKey};
-use zlock_core::{SessionId, Value};
+use zlock_core::{Consistency, SessionId, Value};
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
 use super::read::read;
@@ -13,7 +13,7 @@ use super::stored::may_be_a_container;
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::witness::Witness;
-use crate::session::{Freshness, Live, Shared, catch_up};
+use crate::session::{Live, Shared, catch_up};
 
 /// The number of receipts that a session keeps. Each saves the next write of its value two requests.
 const KEPT: usize = 1024;
@@ -62,7 +62,7 @@ impl Used {
         let path = self.path();
         let read = operation.send(self.session, Leaves::Nothing, move |live| async move {
             let (synced, read) =
-                tokio::join!(catch_up(&live, Freshness::Latest), live.client.get_data(&path));
+                tokio::join!(catch_up(&live, Consistency::Latest), live.client.get_data(&path));
             synced.and(read)
         });
         match read.await {
@@ -98,7 +98,7 @@ impl Used {
             Err(failure) => return Err(failure),
         };
         // The server has executed the create by now.
-        let value = read(operation, self.session, Freshness::Told).await?;
+        let value = read(operation, self.session, Consistency::Seen).await?;
         if value.as_ref().is_some_and(may_be_a_container) && !keep(operation, self.session).await? {
             return Ok(None);
         }

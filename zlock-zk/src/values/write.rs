@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zlock_core::kit::{Failure as _, SessionKey, WriteAttempts};
-use zlock_core::{Version, WriteOutcome};
+use zlock_core::{Consistency, Version, WriteOutcome};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, MultiWriter};
 
 use super::guard::DeletedGuard;
@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::operations::create::parents::make_above;
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::witness::Witness;
-use crate::session::{ANY_VERSION, Freshness, Shared};
+use crate::session::{ANY_VERSION, Shared};
 
 /// The value to write.
 #[derive(Clone)]
@@ -134,7 +134,7 @@ async fn attempt(
         Answer::GuardGone => return Ok(Some(WriteOutcome::GuardGone)),
         Answer::OtherValue | Answer::Written { .. } => {
             // The server has executed the refused transaction by now, and all before it.
-            let now = read(operation, used.session, Freshness::Told).await?;
+            let now = read(operation, used.session, Consistency::Seen).await?;
             return Ok(Some(WriteOutcome::Conflict(now)));
         }
     }

@@ -16,6 +16,7 @@ use crate::contract::background::Background;
 use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind};
 use crate::nodes::own_nodes::OwnNodes;
+use crate::observer::Observer;
 use crate::session::events::{Now, Published};
 use crate::session::{CloseReason, Session, SessionId, SessionState};
 use crate::signal::{Flag, Signal};
@@ -91,6 +92,11 @@ impl<T> Sessions<T> {
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the observer that the operations report to, if one is set.
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.published.observer.get()
     }
 
     /// Returns the own nodes of the current session. The list is cleared when the session ends.

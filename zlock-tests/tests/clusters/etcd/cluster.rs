@@ -91,14 +91,14 @@ async fn a_look_at_the_predecessor_needs_no_majority() {
         for member in [1, 2] {
             cluster.members()[member].pause();
         }
-        let listed = timeout(MOMENT, backend.children_up_to(&path, &made[2])).await;
-        let whole = timeout(MOMENT, backend.children(&path)).await;
+        let listed = timeout(MOMENT, backend.children(&path, Some(&made[2]))).await;
+        let whole = timeout(MOMENT, backend.children(&path, None)).await;
         for member in [1, 2] {
             cluster.members()[member].resume();
         }
         assert_eq!(*listed.expect("an answer").unwrap(), made[1..]);
         assert!(whole.is_err(), "{whole:?}");
-        assert_eq!(*backend.children(&path).await.unwrap(), made);
+        assert_eq!(*backend.children(&path, None).await.unwrap(), made);
     })
     .await;
 }

@@ -315,14 +315,14 @@ async fn a_waiter_waits_behind_a_node_that_only_its_server_has() {
         let url = format!("zk://{}?session_timeout=30s&operation_timeout=3s", first.connect_string());
         let backend = ZkBackend::connect(ZkOptions::from_url(&url).unwrap()).await.unwrap();
         let path = LockPath::new(PATHS[1]).unwrap();
-        let ghost = backend.children(&path).await.unwrap()[0].clone();
+        let ghost = backend.children(&path, None).await.unwrap()[0].clone();
         let packets = async || first.mntr().await["packets_received"];
         let mut sent = Vec::new();
         for request in ["delete", "set_data", "relabel"] {
             let before = packets().await;
             let refused = match request {
-                "delete" => backend.delete(&path, &Target::Node(ghost.clone())).await.map(drop),
-                "set_data" => backend.set_data(&path, &ghost, b"data").await,
+                "delete" => backend.delete(&path, &Target::Node(ghost.clone()), None).await.map(drop),
+                "set_data" => backend.write_data(&path, &ghost, None, b"data").await.map(drop),
                 _ => backend.relabel(&path, &ghost, Label::Read).await.map(drop),
             };
             let refused = refused.unwrap_err();

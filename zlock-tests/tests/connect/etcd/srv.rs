@@ -32,7 +32,7 @@ async fn a_member_that_is_new_in_dns_is_found_within_the_session() {
         let made = create(&backend, &path, Label::Lock).await;
         dns.serve(SERVICE, &[(0, 0, "localhost", port(new))]).await;
         old.stop();
-        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
+        assert!(backend.children(&path, None).await.unwrap().find(&made.node.id).is_some());
         assert!(backend.session_events().is_live(1));
     })
     .await;
@@ -51,7 +51,7 @@ async fn a_cluster_that_moves_is_found_again() {
         dns.serve(SERVICE, &[(0, 0, "localhost", two.addr().port())]).await;
         one.stop();
         let made = create(&backend, &path, Label::Lock).await;
-        assert_eq!((made.epoch, backend.children(&path).await.unwrap().len()), (2, 1));
+        assert_eq!((made.epoch, backend.children(&path, None).await.unwrap().len()), (2, 1));
         assert_eq!(etcd::names(&etcd::observer(&two.connect_string()).await, &path).await.len(), 1);
     })
     .await;
@@ -67,7 +67,7 @@ async fn the_next_priority_is_tried() {
         let second = (20, 0, "localhost", server.addr().port());
         dns.serve(SERVICE, &[second, (10, 0, "localhost", closed.number())]).await;
         let backend = EtcdBackend::connect(options(&dns)).await.unwrap();
-        assert!(backend.children(&path("priority")).await.unwrap().is_empty());
+        assert!(backend.children(&path("priority"), None).await.unwrap().is_empty());
     })
     .await;
 }
@@ -82,7 +82,7 @@ async fn with_tls_there_is_another_service() {
         let (dns, server) = (Dns::start().await, Etcd::start_tls().await);
         dns.serve("_etcd-client-ssl._tcp", &[(0, 0, "localhost", server.addr().port())]).await;
         let backend = EtcdBackend::connect(options(&dns).with_tls(server.certificate())).await.unwrap();
-        assert!(backend.children(&path("tls")).await.unwrap().is_empty());
+        assert!(backend.children(&path("tls"), None).await.unwrap().is_empty());
     })
     .await;
 }
@@ -123,7 +123,7 @@ async fn a_client_waits_for_the_name_server() {
         let (dns, server) = (Dns::start().await, Etcd::start().await);
         dns.stop();
         let backend = EtcdBackend::connect_lazy(options(&dns).with_operation_timeout(SECOND)).unwrap();
-        let error = backend.children(&path("waits")).await.unwrap_err();
+        let error = backend.children(&path("waits"), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         dns.serve(SERVICE, &[(0, 0, "localhost", server.addr().port())]).await;
         etcd::connected(&backend, 1).await;
@@ -141,7 +141,7 @@ async fn a_lazy_client_says_what_is_wrong_with_each_host() {
         let (secure, closed) = (server.addr().port(), reserved.number());
         dns.serve(SERVICE, &[(0, 0, "localhost", secure), (1, 0, "localhost", closed)]).await;
         let backend = EtcdBackend::connect_lazy(options(&dns).with_operation_timeout(5 * SECOND)).unwrap();
-        let error = backend.children(&path("wrong")).await.unwrap_err();
+        let error = backend.children(&path("wrong"), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let text = error.to_string();
         assert!(text.contains(&format!("localhost:{secure}: answers with TLS")), "{text}");

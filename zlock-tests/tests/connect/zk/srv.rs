@@ -25,11 +25,11 @@ async fn an_ensemble_that_moves_is_found_again() {
         dns.serve(SERVICE, &[(0, 0, "localhost", one.addr().port())]).await;
         let (backend, path) = (ZkBackend::connect(options(&dns)).await.unwrap(), path("moved"));
         let made = create(&backend, &path, Label::Lock).await;
-        assert_eq!((made.epoch, backend.children(&path).await.unwrap().len()), (1, 1));
+        assert_eq!((made.epoch, backend.children(&path, None).await.unwrap().len()), (1, 1));
         dns.serve(SERVICE, &[(0, 0, "localhost", two.addr().port())]).await;
         one.stop();
         let made = create(&backend, &path, Label::Lock).await;
-        assert_eq!((made.epoch, backend.children(&path).await.unwrap().len()), (2, 1));
+        assert_eq!((made.epoch, backend.children(&path, None).await.unwrap().len()), (2, 1));
         assert_eq!(zk::names(&zk::observer(&two.connect_string()).await, &path).await.len(), 1);
     })
     .await;
@@ -73,7 +73,7 @@ async fn the_next_priority_is_tried() {
         let second = (20, 0, "localhost", server.addr().port());
         dns.serve(SERVICE, &[second, (10, 0, "localhost", closed.number())]).await;
         let backend = ZkBackend::connect(options(&dns).with_connect_timeout(4 * SECOND)).await.unwrap();
-        assert!(backend.children(&path("priority")).await.unwrap().is_empty());
+        assert!(backend.children(&path("priority"), None).await.unwrap().is_empty());
     })
     .await;
 }
@@ -113,7 +113,7 @@ async fn a_client_waits_for_the_name_server() {
         let (dns, server) = (Dns::start().await, ZooKeeper::start().await);
         dns.stop();
         let backend = ZkBackend::connect_lazy(options(&dns).with_operation_timeout(SECOND)).unwrap();
-        let error = backend.children(&path("waits")).await.unwrap_err();
+        let error = backend.children(&path("waits"), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         dns.serve(SERVICE, &[(0, 0, "localhost", server.addr().port())]).await;
         zk::connected(&backend, 1).await;

@@ -9,7 +9,7 @@ use etcd_client::WatchOptions;
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock_core::{CoordinationBackend, Created, Label, LockPath, NodeIds, Target};
+use zlock_core::{CoordinationBackend, Created, Label, LockPath, Needs, NodeIds, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, InterProcessMutex};
 use zlock_testkit::etcd::{self, release};
@@ -109,9 +109,11 @@ async fn an_uncontended_lock_sends_few_bytes() {
         let mut sizes = [0; 2];
         for _ in 0..ROUNDS {
             let before = received().await;
-            let made = backend.create_ephemeral_sequential(&path, Label::Lock, &etcd::token(), b"").await;
+            let made = backend
+                .create_ephemeral_sequential(&path, Label::Lock, &etcd::token(), b"", Needs::Queue)
+                .await;
             let between = received().await;
-            backend.delete(&path, &Target::Node(made.unwrap().node)).await.unwrap();
+            backend.delete(&path, &Target::Node(made.unwrap().node), None).await.unwrap();
             sizes[0] += between - before;
             sizes[1] += received().await - between;
         }
@@ -235,7 +237,7 @@ async fn a_create_that_is_given_up_costs_one_message() {
         assert_eq!(cost(&before, &server.metrics().await), (messages(&[("Txn", 1)]), 1));
         let before = server.metrics().await;
         let made = etcd::create(&backend, &path, Label::Lock).await;
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         let after = server.metrics().await;
         assert_eq!(
             cost(&before, &after),
@@ -243,7 +245,7 @@ async fn a_create_that_is_given_up_costs_one_message() {
             "no more than before"
         );
         // A create that was not started in this session leaves nothing to look for.
-        backend.delete(&path, &Target::Id(etcd::token())).await.unwrap();
+        backend.delete(&path, &Target::Id(etcd::token()), None).await.unwrap();
         assert_eq!(cost(&after, &server.metrics().await), (messages(&[]), 0));
     })
     .await;
@@ -263,7 +265,7 @@ async fn requests_take_turns() {
         let path = etcd::path("turns");
         let before = server.metrics().await.messages();
         proxy.to_client(Flow::Hold);
-        let mut unpolled: Vec<_> = (0..1000).map(|_| backend.children(&path)).collect();
+        let mut unpolled: Vec<_> = (0..1000).map(|_| backend.children(&path, None)).collect();
         for list in &mut unpolled {
             assert!(list.now_or_never().is_none());
         }
@@ -271,7 +273,7 @@ async fn requests_take_turns() {
         let asked = server.metrics().await.messages()["Range"] - before["Range"];
         assert!((60..80).contains(&asked), "{asked} at once");
         proxy.to_client(Flow::Pass);
-        tokio::time::timeout(Duration::from_secs(5), backend.children(&path)).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), backend.children(&path, None)).await.unwrap().unwrap();
         for list in unpolled {
             list.await.unwrap();
         }
@@ -378,7 +380,10 @@ async fn a_hand_over_does_not_wait_for_the_servers_loop() {
 }
 
 async fn lock_node(backend: &EtcdBackend, path: &LockPath) -> Created {
-    backend.create_ephemeral_sequential(path, Label::Lock, &NodeIds::random().next(), b"data").await.unwrap()
+    backend
+        .create_ephemeral_sequential(path, Label::Lock, &NodeIds::random().next(), b"data", Needs::Queue)
+        .await
+        .unwrap()
 }
 
 /// A create returns only its predecessor and itself, however long the queue is. So does the read after a wake-up.
@@ -405,11 +410,11 @@ async fn a_create_brings_no_long_queue() {
         let both = [before, last.node.clone()];
         assert_eq!(*last.queue.listed().unwrap(), both);
         let received = proxy.bytes_to_client();
-        let listed = backend.children_up_to(&path, &last.node).await.unwrap();
+        let listed = backend.children(&path, Some(&last.node)).await.unwrap();
         let received = proxy.bytes_to_client() - received;
         assert!(received < 1000, "{received} bytes behind 201 nodes");
         assert_eq!(*listed, both);
-        assert_eq!(backend.children(&path).await.unwrap().len(), 202);
+        assert_eq!(backend.children(&path, None).await.unwrap().len(), 202);
     })
     .await;
 }
@@ -433,7 +438,7 @@ async fn a_look_costs_one_read_after_a_move_to_another_cluster() {
         etcd::connected(&moving, 2).await;
         let node = lock_node(&moving, &path).await.node;
         let before = reads_at_rest(&new).await;
-        let queue = moving.children_up_to(&path, &node).await.unwrap();
+        let queue = moving.children(&path, Some(&node)).await.unwrap();
         assert_eq!(queue.position(&node.id), Some(queue.len() - 1));
         assert_eq!(reads_at_rest(&new).await - before, 1);
     })
@@ -466,7 +471,7 @@ async fn a_key_that_is_no_place_hides_no_predecessor() {
         lock_node(&backend, &path.join("further").unwrap()).await;
         let last = lock_node(&backend, &path).await;
         assert_eq!(*last.queue.clone().listed().unwrap(), [before, last.node.clone()]);
-        let listed = backend.children_up_to(&path, &last.node).await.unwrap();
+        let listed = backend.children(&path, Some(&last.node)).await.unwrap();
         assert_eq!(*listed, *last.queue.listed().unwrap());
         let alone = path.join("further/down").unwrap();
         lock_node(&backend, &alone.join("still").unwrap()).await;

@@ -222,7 +222,7 @@ async fn only_a_holder_sends_heartbeats() {
         let node = create(holder, &lock, Label::Lock).await.node;
         let sent = beats(2 * TTL).await;
         assert!((4..=7).contains(&sent), "{sent} heartbeats in two session timeouts");
-        holder.delete(&lock, &Target::Node(node)).await.unwrap();
+        holder.delete(&lock, &Target::Node(node), None).await.unwrap();
         // The last one finds that nothing is owned any more.
         sleep(TTL / 2).await;
         assert_eq!(beats(TTL).await, 0, "it is idle again");

@@ -8,7 +8,9 @@ use etcd_client::{PutOptions, Txn, TxnOp};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use tokio::time::sleep;
-use zlock_core::{CoordinationBackend, Created, Deletion, ErrorKind, Label, LockPath, Node, NodeId, Target};
+use zlock_core::{
+    CoordinationBackend, Created, Deletion, ErrorKind, Label, LockPath, Needs, Node, NodeId, Target,
+};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::Client;
 use zlock_testkit::etcd::{create, linked_with, names, observer, options, path, revoke, token};
@@ -32,14 +34,15 @@ fn about(text: impl ToString) -> impl Fn(&[u8]) -> bool + Send + 'static {
 }
 
 async fn delete(backend: &EtcdBackend, path: &LockPath, node: &Node) -> Deletion {
-    backend.delete(path, &Target::Node(node.clone())).await.unwrap()
+    backend.delete(path, &Target::Node(node.clone()), None).await.unwrap()
 }
 
 /// Creates a node on each path, all at the same time, and checks that each caller gets the answer for its own node.
 async fn create_all(backend: &EtcdBackend, paths: &[LockPath]) -> Vec<Created> {
     let creates = paths.iter().map(async |path| {
         let id = token();
-        let made = backend.create_ephemeral_sequential(path, Label::Lock, &id, b"data").await.unwrap();
+        let made =
+            backend.create_ephemeral_sequential(path, Label::Lock, &id, b"data", Needs::Queue).await.unwrap();
         assert_eq!(made.node.id, id);
         assert_eq!(made.queue.clone().listed().as_deref(), Some(std::slice::from_ref(&made.node)));
         made
@@ -91,8 +94,10 @@ async fn writes_of_many_tasks_leave_together() {
         let tasks = paths.iter().map(async |path| {
             for _ in 0..ROUNDS {
                 let id = token();
-                let made =
-                    backend.create_ephemeral_sequential(path, Label::Lock, &id, b"data").await.unwrap();
+                let made = backend
+                    .create_ephemeral_sequential(path, Label::Lock, &id, b"data", Needs::Queue)
+                    .await
+                    .unwrap();
                 assert_eq!(made.node.id, id);
                 assert_eq!(made.queue.clone().listed().as_deref(), Some(std::slice::from_ref(&made.node)));
                 assert_eq!(delete(&backend, path, &made.node).await, Deletion::Deleted);
@@ -189,7 +194,8 @@ async fn a_path_that_is_not_permitted_is_refused_and_no_other() {
                 let top = if is_permitted { "prod" } else { ["read", "write", "other"][round % 3] };
                 let path = LockPath::new(format!("/{top}/{n}")).unwrap();
                 let id = token();
-                let made = backend.create_ephemeral_sequential(&path, Label::Lock, &id, b"").await;
+                let made =
+                    backend.create_ephemeral_sequential(&path, Label::Lock, &id, b"", Needs::Queue).await;
                 match made {
                     Ok(made) => {
                         assert!(is_permitted, "{path}");
@@ -274,7 +280,8 @@ async fn a_write_that_is_dropped_before_it_is_sent_leaves_nothing() {
             keep_two_in_flight!(l, first, second);
             let (dropped, id) = (path("dropped"), token());
             let staged = l.proxy.lose_next(Lose::Request, about(&id), Cut::Fin);
-            let waiting = l.backend.create_ephemeral_sequential(&dropped, Label::Lock, &id, b"");
+            let waiting =
+                l.backend.create_ephemeral_sequential(&dropped, Label::Lock, &id, b"", Needs::Queue);
             assert!(waiting.now_or_never().is_none());
             l.proxy.to_server(Flow::Pass);
             join(first, second).await;
@@ -294,10 +301,9 @@ async fn a_write_that_is_dropped_after_it_is_sent_is_void() {
         keep_two_in_flight!(l, first, second);
         let paths = paths::<8>("dropped");
         let ids: Vec<NodeId> = paths.iter().map(|_| token()).collect();
-        let creates = paths
-            .iter()
-            .zip(&ids)
-            .map(|(path, id)| l.backend.create_ephemeral_sequential(path, Label::Lock, id, b"").boxed());
+        let creates = paths.iter().zip(&ids).map(|(path, id)| {
+            l.backend.create_ephemeral_sequential(path, Label::Lock, id, b"", Needs::Queue).boxed()
+        });
         let mut creates: Vec<_> = creates.collect();
         assert!(creates.iter_mut().all(|create| create.now_or_never().is_none()));
         // The two in flight take longer than usual, so the batch leaves.
@@ -309,7 +315,7 @@ async fn a_write_that_is_dropped_after_it_is_sent_is_void() {
         drop(creates);
         l.proxy.to_client(Flow::Pass);
         for (path, id) in paths.iter().zip(&ids).take(4) {
-            l.backend.delete(path, &Target::Id(id.clone())).await.unwrap();
+            l.backend.delete(path, &Target::Id(id.clone()), None).await.unwrap();
             assert!(names(&l.observer, path).await.is_empty());
         }
         for (n, made) in join_all(kept).await.into_iter().enumerate() {
@@ -328,7 +334,8 @@ async fn a_caller_that_does_not_poll_keeps_no_other_waiting() {
         let l = linked_with(server, |options| options.with_ttl(LONG)).await;
         keep_two_in_flight!(l, first, second);
         let (idle, id) = (path("idle"), token());
-        let mut waiting = pin!(l.backend.create_ephemeral_sequential(&idle, Label::Lock, &id, b""));
+        let mut waiting =
+            pin!(l.backend.create_ephemeral_sequential(&idle, Label::Lock, &id, b"", Needs::Queue));
         assert!(waiting.as_mut().now_or_never().is_none());
         l.proxy.to_server(Flow::Pass);
         // Neither the two in flight nor the first of the batch are polled.

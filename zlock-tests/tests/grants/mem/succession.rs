@@ -7,17 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use zlock::backend::{
-    CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, NodeId, Queue,
-    Target, Watch,
-};
-use zlock::mem::{MemBackend, MemOptions, MemServer, Operation};
-use zlock::{Client, Close, Guard, InterProcessMutex, Release, Result, SessionEvents};
-use zlock_core::Background;
+use zlock::backend::LockPath;
+use zlock::mem::{MemOptions, MemServer, Operation};
+use zlock::{Client, Guard, InterProcessMutex, Release, Result};
 
 const PATH: &str = "/app/lock";
 
@@ -146,76 +141,6 @@ async fn a_long_wait_costs_no_more_than_before() {
     }
     let lists = server.requests(Operation::List);
     assert!(lists <= 200, "{lists} listings for 100 waiters; a watch takes two each");
-}
-
-/// A backend with the provided `hand_over`, whose removal is answered and whose listing is not.
-#[derive(Debug)]
-struct Plain {
-    inner: MemBackend,
-    hang: Arc<std::sync::atomic::AtomicBool>,
-}
-
-#[async_trait]
-impl CoordinationBackend for Plain {
-    async fn create_ephemeral_sequential(
-        &self,
-        parent: &LockPath,
-        label: Label,
-        node_id: &NodeId,
-        data: &[u8],
-    ) -> Result<Created> {
-        self.inner.create_ephemeral_sequential(parent, label, node_id, data).await
-    }
-    async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        if self.hang.load(Ordering::SeqCst) {
-            sleep(Duration::from_secs(3600)).await;
-        }
-        self.inner.children(parent).await
-    }
-    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        self.inner.children_with_watch(parent).await
-    }
-    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        self.inner.exists_with_watch(parent, seen).await
-    }
-    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-        self.inner.relabel(parent, node, label).await
-    }
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        self.inner.delete(parent, target).await
-    }
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        self.inner.data(parent, node).await
-    }
-    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        self.inner.data_with_watch(parent, node).await
-    }
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        self.inner.set_data(parent, node, data).await
-    }
-    fn session_events(&self) -> SessionEvents {
-        self.inner.session_events()
-    }
-    fn background(&self) -> Background {
-        self.inner.background()
-    }
-    async fn close(&self) -> Result<Close> {
-        self.inner.close().await
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_whose_removal_is_answered_is_not_pending() {
-    let server = MemServer::new();
-    let hang = Arc::<std::sync::atomic::AtomicBool>::default();
-    let client = Client::new(Plain { inner: server.connect(), hang: hang.clone() });
-    let held = mutex(&client).acquire().await.unwrap();
-    let next = waiting(&client);
-    settle().await;
-    hang.store(true, Ordering::SeqCst);
-    let released = held.release().await.unwrap();
-    assert_eq!(released, Release::Released);
-    next.abort();
 }
 
 /// A waker that polls its task inside `wake`.

@@ -22,7 +22,7 @@ async fn listen(holder: &PostgresBackend, waiter: &PostgresBackend) {
     let lock = path("listen");
     let node = create(holder, &lock, Label::Lock).await.node;
     let watch = watch(waiter, &lock, &node).await;
-    holder.delete(&lock, &Target::Node(node)).await.unwrap();
+    holder.delete(&lock, &Target::Node(node), None).await.unwrap();
     watch.await;
 }
 
@@ -36,7 +36,7 @@ async fn a_notification_before_the_watch_is_remembered() {
         let lock = path("remembered");
         let first = create(&holder, &lock, Label::Lock).await.node;
         create(&waiter, &lock, Label::Lock).await;
-        holder.delete(&lock, &Target::Node(first.clone())).await.unwrap();
+        holder.delete(&lock, &Target::Node(first.clone()), None).await.unwrap();
         // Until it has arrived.
         sleep(Duration::from_millis(300)).await;
         let existence = waiter.exists_with_watch(&lock, &first).await.unwrap();
@@ -56,7 +56,7 @@ async fn is_woken(holder: &PostgresBackend, waiter: &PostgresBackend) {
         create(waiter, &lock, Label::Lock).await;
         let watch = watch(waiter, &lock, &first).await;
         let began = Instant::now();
-        holder.delete(&lock, &Target::Node(first)).await.unwrap();
+        holder.delete(&lock, &Target::Node(first), None).await.unwrap();
         watch.await;
         fastest = fastest.min(began.elapsed());
     }
@@ -135,9 +135,9 @@ async fn behind_a_pooler_the_poll_is_enough() {
             let first = create(&holder, &lock, Label::Lock).await.node;
             let second = create(&waiter, &lock, Label::Lock).await.node;
             let watch = watch(&waiter, &lock, &first).await;
-            holder.delete(&lock, &Target::Node(first)).await.unwrap();
+            holder.delete(&lock, &Target::Node(first), None).await.unwrap();
             timeout(POLL, watch).await.expect("the poll");
-            waiter.delete(&lock, &Target::Node(second)).await.unwrap();
+            waiter.delete(&lock, &Target::Node(second), None).await.unwrap();
         }
     })
     .await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, Label, SessionState, WriteOutcome};
+use zlock_core::{CoordinationBackend, Label, SessionState, Values, WriteOutcome};
 use zlock_testkit::zk::{Linked, SESSION, backend, connected, create, linked, names, observer, path};
 use zlock_testkit::{
     Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, until, zk_op,
@@ -147,7 +147,7 @@ async fn a_session_that_keeps_writing_learns_of_its_deleted_node() {
         let mut version = None;
         let writes = async {
             loop {
-                let written = l.backend.values().unwrap().write_value(&other, version, b"data", None).await;
+                let written = l.backend.write_value(&other, version, b"data", None).await;
                 let WriteOutcome::Written(now) = written.unwrap() else {
                     panic!("somebody else has written")
                 };

@@ -11,7 +11,8 @@ use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
-    CoordinationBackend, Created, Deletion, ErrorKind, Existence, Label, LockPath, Node, Target, WatchEvent,
+    CoordinationBackend, Created, Deletion, ErrorKind, Existence, Label, LockPath, Needs, Node, Target,
+    WatchEvent,
 };
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, InterProcessMutex, Release};
@@ -27,7 +28,7 @@ fn lease(backend: &EtcdBackend) -> i64 {
 }
 
 async fn delete(backend: &EtcdBackend, path: &LockPath, node: &Node) -> Deletion {
-    backend.delete(path, &Target::Node(node.clone())).await.unwrap()
+    backend.delete(path, &Target::Node(node.clone()), None).await.unwrap()
 }
 
 async fn value(observer: &Observer, key: &str) -> Vec<u8> {
@@ -129,15 +130,15 @@ async fn deletes_of_one_create_at_the_same_time_spare_the_next_node_of_the_name(
         let path = path("together");
         for _ in 0..50 {
             let token = token();
-            let given_up = backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+            let given_up = backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
             assert!(given_up.now_or_never().is_none());
             let target = Target::Id(token);
             let delete_and_create = async || {
-                backend.delete(&path, &target).await.unwrap();
+                backend.delete(&path, &target, None).await.unwrap();
                 create(&backend, &path, Label::Lock).await
             };
             let made = join_all((0..4).map(|_| delete_and_create())).await;
-            let queue = backend.children(&path).await.unwrap();
+            let queue = backend.children(&path, None).await.unwrap();
             assert_eq!(queue.len(), made.len());
             for Created { node, deletion, .. } in made {
                 assert!(queue.find(&node.id).is_some() && !deletion.is_deleted());
@@ -164,7 +165,7 @@ async fn the_next_node_of_a_name_is_not_reported_deleted() {
         assert_eq!(next.node.name, first.node.name);
         let error = backend.relabel(&path, &first.node, Label::Read).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NodeDeleted);
-        let error = backend.set_data(&path, &first.node, b"x").await.unwrap_err();
+        let error = backend.write_data(&path, &first.node, None, b"x").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NodeDeleted);
         assert!(backend.data(&path, &first.node).await.unwrap().is_none());
         assert!(backend.data_with_watch(&path, &first.node).await.unwrap().is_none());
@@ -173,7 +174,7 @@ async fn the_next_node_of_a_name_is_not_reported_deleted() {
         assert_eq!(delete(&backend, &path, &first.node).await, Deletion::AlreadyDeleted);
         sleep(TTL / 2).await;
         assert!(!next.deletion.is_deleted());
-        assert_eq!(*backend.children(&path).await.unwrap(), *std::slice::from_ref(&next.node));
+        assert_eq!(*backend.children(&path, None).await.unwrap(), *std::slice::from_ref(&next.node));
         let relabelled = backend.relabel(&path, &next.node, Label::Read).await.unwrap();
         assert_eq!(backend.data(&path, &relabelled).await.unwrap().unwrap().data, b"data");
     })
@@ -195,7 +196,7 @@ async fn a_key_of_the_name_is_not_taken_for_the_node() {
             let options = PutOptions::new().with_lease(if is_listed { lease(&backend) } else { 0 });
             observer.put(key.as_str(), "", Some(options)).await.unwrap();
             if is_listed {
-                backend.children(&path).await.unwrap();
+                backend.children(&path, None).await.unwrap();
             }
             timeout(TTL, made.deletion.deleted()).await.unwrap();
             assert_eq!(delete(&backend, &path, &made.node).await, Deletion::AlreadyDeleted);
@@ -216,7 +217,7 @@ async fn a_watch_is_on_one_node_and_not_on_its_name() {
         // The second round takes the code path for short waits.
         for _ in 0..2 {
             let first = create(&a, &path, Label::Lock).await;
-            b.children(&path).await.unwrap();
+            b.children(&path, None).await.unwrap();
             let armed = watch(&b, &path, &first.node).await;
             let (_, data) = b.data_with_watch(&path, &first.node).await.unwrap().unwrap();
             delete(&a, &path, &first.node).await;
@@ -245,22 +246,22 @@ async fn an_overwritten_value_is_the_same_node() {
             let keep = PutOptions::new().with_ignore_lease();
             observer.put(key(&path, &made.node), "overwritten", Some(keep)).await.unwrap();
         }
-        let (ours, theirs) = (a.children(&path).await.unwrap(), b.children(&path).await.unwrap());
+        let (ours, theirs) = (a.children(&path, None).await.unwrap(), b.children(&path, None).await.unwrap());
         for (place, Created { node, deletion, .. }) in [&first, &second].into_iter().enumerate() {
             assert_eq!((&ours[place].id, ours[place].label), (&node.id, Label::Candidate));
             assert_eq!((&theirs[place].name, theirs[place].sequence), (&node.name, node.sequence));
             assert!(!deletion.is_deleted());
         }
         // Written by a client that does not know the ID, and then by one that does.
-        b.set_data(&path, &theirs[0], b"written").await.unwrap();
+        b.write_data(&path, &theirs[0], None, b"written").await.unwrap();
         assert_eq!(value(&observer, &key(&path, &first.node)).await, b"written");
         a.relabel(&path, &first.node, Label::Read).await.unwrap();
         let relabelled = format!("zlock1 read\nid {}\nwritten", first.node.id);
         assert_eq!(value(&observer, &key(&path, &first.node)).await, relabelled.as_bytes());
-        b.set_data(&path, &theirs[0], b"again").await.unwrap();
-        assert_eq!(a.children(&path).await.unwrap()[0].id, first.node.id);
+        b.write_data(&path, &theirs[0], None, b"again").await.unwrap();
+        assert_eq!(a.children(&path, None).await.unwrap()[0].id, first.node.id);
         assert_eq!(delete(&a, &path, &first.node).await, Deletion::Deleted);
-        assert_eq!(a.delete(&path, &Target::Id(second.node.id)).await.unwrap(), Deletion::Deleted);
+        assert_eq!(a.delete(&path, &Target::Id(second.node.id), None).await.unwrap(), Deletion::Deleted);
         assert!(names(&observer, &path).await.is_empty());
     })
     .await;
@@ -283,7 +284,7 @@ async fn a_create_whose_value_was_overwritten_is_found_by_its_name() {
             let key = format!("{path}/{}", names(&l.observer, &path).await[0]);
             l.observer.put(key, "", Some(PutOptions::new().with_ignore_lease())).await.unwrap();
         };
-        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
         let (made, ()) = tokio::join!(create, overwrite);
         assert_eq!(made.unwrap().node.id, token);
         assert_eq!(names(&l.observer, &path).await.len(), 1);

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
-    CloseReason, CoordinationBackend, ErrorKind, Existence, Joined, Label, LockPath, Node, NodeName,
-    Sequence, SessionState, Target, WatchEvent,
+    CloseReason, CoordinationBackend, ErrorKind, Existence, Groups, Joined, Label, LockPath, Needs, Node,
+    NodeName, Sequence, SessionState, Target, WatchEvent,
 };
 use zlock_recipes::Client;
 use zlock_testkit::zk::{
@@ -37,7 +37,7 @@ async fn acquire_and_release_are_three_requests() {
         let before = packets().await;
         for _ in 0..rounds {
             let made = create(&backend, &path, Label::Lock).await;
-            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         }
         assert_eq!(packets().await - before - idle, 3.0 * f64::from(rounds));
         // A watch that fires costs one more request, and one that is dropped costs two.
@@ -63,7 +63,7 @@ async fn a_create_is_one_round_trip() {
         let (backend, path) = (ZkBackend::connect(options).await.unwrap(), path("trip"));
         // Makes the parent.
         let first = create(&backend, &path, Label::Lock).await;
-        backend.delete(&path, &Target::Node(first.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(first.node), None).await.unwrap();
         let before = meter.counts().await;
         proxy.to_client(Flow::Hold);
         let arrive = async {
@@ -104,7 +104,7 @@ async fn watches_do_not_pile_up() {
         }
         // Several watches on one node are a single one at the server.
         until("flat", async || watches().await == 1).await;
-        backend.delete(&path, &Target::Node(held.node.clone())).await.unwrap();
+        backend.delete(&path, &Target::Node(held.node.clone()), None).await.unwrap();
         for watch in kept {
             assert_eq!(watch.await, WatchEvent::Deleted);
         }
@@ -136,7 +136,7 @@ async fn a_parent_that_the_server_removes_costs_no_error() {
             last = created.node.fencing_token.unwrap().number();
             restarts += u32::from(created.node.sequence.get() == 0);
             made += 1;
-            backend.delete(&deep, &Target::Node(created.node)).await.unwrap();
+            backend.delete(&deep, &Target::Node(created.node), None).await.unwrap();
             if made % 3 == 0 {
                 sleep(Duration::from_millis(made % 50)).await;
             }
@@ -164,7 +164,7 @@ async fn the_order_holds_across_the_wrap() {
             observer.create(&format!("{path}/{name}"), b"", &options).await.unwrap();
             expected.push(name);
         }
-        let queue = backend.children(&path).await.unwrap();
+        let queue = backend.children(&path, None).await.unwrap();
         assert_eq!(queue.iter().map(|node| node.name.clone()).collect::<Vec<_>>(), expected);
     })
     .await;
@@ -185,12 +185,15 @@ async fn ancestors_need_no_permission() {
         let backend = ZkBackend::connect(options(&server.connect_string()).with_chroot(open)).await.unwrap();
         let lock = LockPath::new("/new/lock").unwrap();
         let made = create(&backend, &lock, Label::Lock).await;
-        backend.delete(&lock, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&lock, &Target::Node(made.node), None).await.unwrap();
         // AC-03: a clear error at once.
         let began = Instant::now();
         let barred =
             ZkBackend::connect(options(&server.connect_string()).with_chroot(root.clone())).await.unwrap();
-        let error = barred.create_ephemeral_sequential(&lock, Label::Lock, &token(), b"").await.unwrap_err();
+        let error = barred
+            .create_ephemeral_sequential(&lock, Label::Lock, &token(), b"", Needs::Queue)
+            .await
+            .unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
         assert!(began.elapsed() < SESSION, "{:?}", began.elapsed());
     })
@@ -205,7 +208,7 @@ async fn a_missing_chroot_is_made() {
         let url = format!("zk://{}/made/for/us?session_timeout=4s", server.connect_string());
         let backend = ZkBackend::connect(zlock_zk::ZkOptions::from_url(&url).unwrap()).await.unwrap();
         let lock = LockPath::new("/db/lock").unwrap();
-        assert!(backend.children(&lock).await.unwrap().is_empty());
+        assert!(backend.children(&lock, None).await.unwrap().is_empty());
         let (queue, watch) = backend.children_with_watch(&lock).await.unwrap();
         assert!(queue.is_empty());
         let made = create(&backend, &lock, Label::Write).await;
@@ -250,17 +253,17 @@ async fn access_lists_are_those_of_the_options() {
         // A client with another password gets a clear error.
         let other = ZkBackend::connect(locked("me:wrong")).await.unwrap();
         let errors = [
-            other.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.err(),
-            other.children(&path).await.err(),
+            other.create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue).await.err(),
+            other.children(&path, None).await.err(),
             other.exists_with_watch(&path, &now).await.err(),
-            other.delete(&path, &Target::Node(now.clone())).await.err(),
+            other.delete(&path, &Target::Node(now.clone()), None).await.err(),
             other.data(&path, &now).await.err(),
         ];
         let kinds: Vec<_> = errors.iter().map(|error| error.as_ref().map(|error| error.kind())).collect();
         assert_eq!(kinds, [Some(ErrorKind::NotAuthorized); 5]);
-        mine.delete(&path, &Target::Node(made.node)).await.unwrap();
+        mine.delete(&path, &Target::Node(made.node), None).await.unwrap();
         let friend = ZkBackend::connect(locked("me:secret")).await.unwrap();
-        assert!(friend.children(&path).await.unwrap().is_empty());
+        assert!(friend.children(&path, None).await.unwrap().is_empty());
     })
     .await;
 }
@@ -278,7 +281,7 @@ async fn refused_credentials_are_final() {
         let creator = [Acl::new(Permission::ALL, AuthId::authed())];
         let backend = ZkBackend::connect(options(&server.connect_string()).with_acls(creator)).await.unwrap();
         let error = backend
-            .create_ephemeral_sequential(&path("nobody"), Label::Lock, &token(), b"")
+            .create_ephemeral_sequential(&path("nobody"), Label::Lock, &token(), b"", Needs::Queue)
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
@@ -306,7 +309,7 @@ async fn credentials_that_are_refused_later_close_the_backend() {
             events.changed().await;
         }
         assert_eq!(events.current().state, SessionState::Closed(CloseReason::AuthFailed));
-        let error = backend.children(&path("closed")).await.unwrap_err();
+        let error = backend.children(&path("closed"), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
     })
     .await;
@@ -324,7 +327,10 @@ async fn a_node_whose_queue_cannot_be_read_is_deleted() {
         let unreadable = [Acl::new(unread, AuthId::anyone())];
         observer.set_acl(path.as_str(), &Acls::new(&unreadable), None).await.unwrap();
         let backend = backend(&server.connect_string()).await;
-        let error = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.unwrap_err();
+        let error = backend
+            .create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue)
+            .await
+            .unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
         let client = Client::new(backend);
         assert!(client.mutex(path.as_str()).unwrap().acquire().await.is_err());
@@ -414,11 +420,15 @@ async fn too_much_data_is_refused() {
         let backend = backend(&server.connect_string()).await;
         let path = path("much");
         let data = vec![7; 1_000_001];
-        let error =
-            backend.create_ephemeral_sequential(&path, Label::Write, &token(), &data).await.unwrap_err();
+        let error = backend
+            .create_ephemeral_sequential(&path, Label::Write, &token(), &data, Needs::Queue)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        let made =
-            backend.create_ephemeral_sequential(&path, Label::Write, &token(), &data[1..]).await.unwrap();
+        let made = backend
+            .create_ephemeral_sequential(&path, Label::Write, &token(), &data[1..], Needs::Queue)
+            .await
+            .unwrap();
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
         assert_eq!(backend.data(&path, &made).await.unwrap().unwrap().data.len(), 1_000_000);
         assert_eq!(backend.session_events().current().state, SessionState::Connected);
@@ -435,7 +445,7 @@ async fn a_large_member_replaces_another_one() {
         let (data, mut replaced) = (vec![7; 1_000_000], Vec::new());
         for _ in 0..3 {
             let backend = backend(&server.connect_string()).await;
-            let joined = backend.groups().unwrap().join(&member, &data, true).await.unwrap();
+            let joined = backend.join(&member, &data, true).await.unwrap();
             assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
             assert_eq!(backend.session_events().current().state, SessionState::Connected);
             // Its session lives on.
@@ -454,7 +464,7 @@ async fn data_of_an_earlier_sessions_node_is_not_written() {
         let (first, second) =
             (backend(&server.connect_string()).await, backend(&server.connect_string()).await);
         let leader = create(&first, &path, Label::Candidate).await.node;
-        let error = second.replace_data(&path, &leader, 0, b"late").await.unwrap_err();
+        let error = second.write_data(&path, &leader, Some(0), b"late").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SessionLost, "{error}");
         assert_eq!(first.data(&path, &leader).await.unwrap().unwrap().data, b"data");
     })
@@ -470,7 +480,8 @@ async fn every_path_that_we_take_works() {
         for segment in ["a b", "...", "订单", "\u{f900}", "\u{d7ff}", "é", "\u{e000}", "🔒", "\u{f8fe}"]
         {
             let Ok(path) = LockPath::new(format!("/paths/{segment}")) else { continue };
-            let made = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await;
+            let made =
+                backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue).await;
             assert!(made.is_ok(), "{segment:?}: {made:?}");
         }
     })

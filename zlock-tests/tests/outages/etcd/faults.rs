@@ -5,7 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, Node, RetryPolicy, SessionState, Target};
+use zlock_core::{
+    CoordinationBackend, ErrorKind, Label, LockPath, Needs, Node, RetryPolicy, SessionState, Target,
+};
 use zlock_etcd::EtcdBackend;
 use zlock_suite::timed;
 use zlock_testkit::etcd::{
@@ -51,14 +53,18 @@ async fn lost_create(lose: Lose, cut: Cut) {
     let l = linked(server).await;
     let (path, token) = (path("create"), token());
     let staged = l.proxy.lose_next(lose, about(&token), cut);
-    let made = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"mine").await.unwrap();
+    let made = l
+        .backend
+        .create_ephemeral_sequential(&path, Label::Lock, &token, b"mine", Needs::Queue)
+        .await
+        .unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
     assert_eq!((&made.node.id, made.epoch), (&token, 1));
     assert_eq!(*made.queue.listed().unwrap(), *std::slice::from_ref(&made.node));
     connected(&l.backend, 1).await;
     // No earlier attempt shows up after the node is deleted either.
-    l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     sleep(Duration::from_millis(50)).await;
     assert!(names(&l.observer, &path).await.is_empty());
 }
@@ -70,7 +76,7 @@ async fn lost_delete(lose: Lose, cut: Cut) {
     let keep = create(&l.backend, &path, Label::Lock).await;
     let made = create(&l.backend, &path, Label::Lock).await;
     let staged = l.proxy.lose_next(lose, about(key(&path, &made.node)), cut);
-    l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [keep.node.name.to_string()]);
     assert!(!made.deletion.is_deleted(), "we did it ourselves");
@@ -85,7 +91,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     let now = l.backend.relabel(&path, &made.node, Label::Read).await.unwrap();
     staged.happened().await;
     assert_eq!(now.label, Label::Read);
-    let queue = l.backend.children(&path).await.unwrap();
+    let queue = l.backend.children(&path, None).await.unwrap();
     assert_eq!(*queue, *std::slice::from_ref(&now), "the same place, session and fencing token");
     assert_eq!(l.backend.data(&path, &now).await.unwrap().unwrap().data, b"data");
     assert!(!made.deletion.is_deleted());
@@ -104,14 +110,14 @@ async fn a_create_that_comes_late_does_nothing() {
         let before = slow.bytes_to_server();
         let tokens: Vec<_> = (0..100).map(|_| token()).collect();
         let creates = tokens.iter().map(|token| {
-            let create = backend.create_ephemeral_sequential(&path, Label::Lock, token, b"");
+            let create = backend.create_ephemeral_sequential(&path, Label::Lock, token, b"", Needs::Queue);
             timeout(Duration::from_millis(200), create)
         });
         for given_up in join_all(creates).await {
             assert!(given_up.is_err());
         }
         let deletes = tokens.iter().map(async |token| {
-            backend.delete(&path, &Target::Id(token.clone())).await.unwrap();
+            backend.delete(&path, &Target::Id(token.clone()), None).await.unwrap();
         });
         join_all(deletes).await;
         assert_eq!(slow.bytes_to_server(), before, "none has arrived yet");
@@ -140,7 +146,7 @@ async fn a_try_that_comes_late_does_nothing() {
             slow.to_server(Flow::Hold);
             let before = slow.bytes_to_server();
             let made = create(&backend, &path, Label::Lock).await;
-            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             assert_eq!(slow.bytes_to_server(), before, "it has not arrived yet");
             slow.to_server(Flow::Pass);
             until("it arrives", async || slow.bytes_to_server() > before).await;
@@ -168,7 +174,7 @@ async fn creates_survive_that_others_are_given_up() {
                     give_up(&backend, &path).await;
                     None
                 } else {
-                    Some(create(&backend, &path, Label::Lock).await.node.id)
+                    Some(create(&*backend, &path, Label::Lock).await.node.id)
                 }
             });
         }
@@ -176,7 +182,7 @@ async fn creates_survive_that_others_are_given_up() {
         while let Some(token) = tasks.join_next().await {
             made.extend(token.unwrap());
         }
-        let queue = backend.children(&path).await.unwrap();
+        let queue = backend.children(&path, None).await.unwrap();
         assert_eq!(queue.len(), 40);
         assert!(made.iter().all(|token| queue.find(token).is_some()));
     })
@@ -226,12 +232,13 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
         let l = linked_with(server, |options| options.with_retry(RetryPolicy::never())).await;
         let (path, token) = (path("never"), token());
         l.proxy.to_client(Flow::Swallow);
-        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
         let error = create.await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
         assert_eq!(names(&l.observer, &path).await.len(), 1);
         l.proxy.heal().await;
-        until("deleted", async || l.backend.delete(&path, &Target::Id(token.clone())).await.is_ok()).await;
+        until("deleted", async || l.backend.delete(&path, &Target::Id(token.clone()), None).await.is_ok())
+            .await;
         assert!(names(&l.observer, &path).await.is_empty());
     })
     .await;
@@ -264,11 +271,11 @@ async fn an_operation_ends_with_its_time() {
             let (token, target) = (token(), Target::Node(made.node.clone()));
             let all = async {
                 tokio::join!(
-                    l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b""),
-                    l.backend.children(&path),
+                    l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue),
+                    l.backend.children(&path, None),
                     l.backend.exists_with_watch(&path, &made.node),
                     l.backend.relabel(&path, &made.node, Label::Read),
-                    l.backend.delete(&path, &target),
+                    l.backend.delete(&path, &target, None),
                 )
             };
             let ((create, list, watch, relabel, delete), took) = timed(all).await;
@@ -296,7 +303,7 @@ async fn a_token_is_used_once() {
         let backend = etcd::backend(&server.connect_string()).await;
         let path = path("twice");
         let made = create(&backend, &path, Label::Lock).await;
-        let again = backend.create_ephemeral_sequential(&path, Label::Lock, &made.node.id, b"");
+        let again = backend.create_ephemeral_sequential(&path, Label::Lock, &made.node.id, b"", Needs::Queue);
         assert_eq!(again.await.unwrap_err().kind(), ErrorKind::Unexpected);
     })
     .await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tempfile::TempDir;
-use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, LockPath, SessionEvents};
+use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, LockPath, Needs, SessionEvents};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, InterProcessMutex, Release};
 use zlock_suite::Log;
@@ -88,7 +88,7 @@ async fn a_watch_from_before_a_restore_is_not_kept() {
         .await;
         l.proxy.to_client(Flow::Pass);
         for _ in 0..2 {
-            l.backend.children(&elsewhere).await.unwrap();
+            l.backend.children(&elsewhere, None).await.unwrap();
         }
         state.put_back(&server).await;
         connected(&l.backend, 2).await;
@@ -113,7 +113,8 @@ async fn a_fence_from_before_a_restore_ends_the_session() {
         state.put_back_unseen(&server, &l.proxy).await;
         l.proxy.heal().await;
         connected(&l.backend, 1).await;
-        let created = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await;
+        let created =
+            l.backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue).await;
         assert_eq!(created.unwrap().epoch, 2);
     })
     .await;

@@ -85,11 +85,11 @@ async fn a_watch_that_is_not_polled_keeps_few_changes() {
         let (deleted, relabel) =
             (watch(&backend, &path, &second.node).await, watch(&backend, &path, &relabelled).await);
         assert_eq!(server.metrics().await.watches(), 5);
-        backend.delete(&path, &Target::Node(second.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(second.node), None).await.unwrap();
         let relabelled = backend.relabel(&path, &relabelled, Label::Read).await.unwrap();
         for node in [&first.node, &relabelled] {
             for n in 0..CHANGES {
-                backend.set_data(&path, node, n.to_string().as_bytes()).await.unwrap();
+                backend.write_data(&path, node, None, n.to_string().as_bytes()).await.unwrap();
             }
         }
         until("all but the watch on the deleted node are removed", async || {

@@ -68,7 +68,7 @@ async fn after_a_step_back_a_dead_session_is_found_by_its_future() {
         server.step_clock(-HOUR);
         let looks = backend(&server).await;
         let began = Instant::now();
-        while !looks.children(&lock).await.unwrap().is_empty() {
+        while !looks.children(&lock, None).await.unwrap().is_empty() {
             assert!(began.elapsed() < 10 * TTL, "the lock stays held");
             sleep(TTL / 5).await;
         }

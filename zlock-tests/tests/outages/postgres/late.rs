@@ -24,7 +24,7 @@ async fn a_create_that_arrives_after_its_delete_has_no_effect() {
         let client = PostgresBackend::connect(options).await.unwrap();
         let lock = path("thawed");
         // Over the connection for operations, which exists from now on.
-        client.children(&lock).await.unwrap();
+        client.children(&lock, None).await.unwrap();
         let observer = observer(server).await;
         // New connections are made through the second link.
         first.to_server(Flow::Hold);
@@ -32,7 +32,7 @@ async fn a_create_that_arrives_after_its_delete_has_no_effect() {
         let node = create(&client, &lock, Label::Lock).await.node;
         assert!(second.connections() > 0, "it was not repeated");
         assert_eq!(names(&observer, &lock).await, [node.id.as_str()]);
-        client.delete(&lock, &Target::Node(node)).await.unwrap();
+        client.delete(&lock, &Target::Node(node), None).await.unwrap();
         let before = first.bytes_to_server();
         first.to_server(Flow::Pass);
         until("the create arrives", async || first.bytes_to_server() > before).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{CoordinationBackend, ErrorKind, Label, RetryPolicy, SessionState, Target};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, Needs, RetryPolicy, SessionState, Target};
 use zlock_suite::timed;
 use zlock_testkit::zk::{create, linked, linked_with, mkdir, names, path, token};
 use zlock_testkit::{Cut, Lose, limit, until, zk_op, zookeeper_or_skip, zookeeper_request};
@@ -44,7 +44,11 @@ async fn lost_create(lose: Lose, cut: Cut) {
     let (path, token) = (path("create"), token());
     mkdir(&l.observer, &path).await;
     let staged = l.proxy.lose_next(lose, zookeeper_request(CREATE), cut);
-    let made = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"mine").await.unwrap();
+    let made = l
+        .backend
+        .create_ephemeral_sequential(&path, Label::Lock, &token, b"mine", Needs::Queue)
+        .await
+        .unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
     assert_eq!((&made.node.id, made.epoch), (&token, 1));
@@ -78,7 +82,7 @@ async fn lost_delete(lose: Lose, cut: Cut) {
     let keep = create(&l.backend, &path, Label::Lock).await;
     let made = create(&l.backend, &path, Label::Lock).await;
     let staged = l.proxy.lose_next(lose, zookeeper_request(DELETE), cut);
-    l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [keep.node.name.to_string()]);
     assert!(!made.deletion.is_deleted(), "we did it ourselves");
@@ -98,7 +102,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     );
     assert_eq!(names(&l.observer, &path).await, [now.name.to_string()]);
     // The target has the node's original name.
-    l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     assert!(names(&l.observer, &path).await.is_empty());
     assert!(!made.deletion.is_deleted());
 }
@@ -123,13 +127,13 @@ async fn a_dropped_create_is_found_by_its_token() {
             let (path, token) = (path("dropped"), token());
             mkdir(&l.observer, &path).await;
             let staged = cut.map(|cut| l.proxy.lose_next(Lose::Answer, zookeeper_request(CREATE), cut));
-            let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+            let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
             // Long enough to send the request, and far too short for an answer or a second attempt.
             assert!(timeout(Duration::ZERO, create).await.is_err());
             if let Some(staged) = staged {
                 staged.happened().await;
             }
-            l.backend.delete(&path, &Target::Id(token)).await.unwrap();
+            l.backend.delete(&path, &Target::Id(token), None).await.unwrap();
             assert!(names(&l.observer, &path).await.is_empty(), "{cut:?}");
         }
     })
@@ -148,9 +152,9 @@ async fn a_create_that_was_queued_without_a_link_does_not_come_after_its_delete(
         l.proxy.cut(Cut::Fin);
         until("suspended", async || l.backend.session_events().current().state == SessionState::Suspended)
             .await;
-        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
         assert!(timeout(Duration::from_millis(20), create).await.is_err());
-        let delete = async { l.backend.delete(&path, &Target::Id(token)).await.unwrap() };
+        let delete = async { l.backend.delete(&path, &Target::Id(token), None).await.unwrap() };
         tokio::join!(delete, l.proxy.heal());
         assert!(names(&l.observer, &path).await.is_empty());
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -168,11 +172,11 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
         let (path, token) = (path("never"), token());
         mkdir(&l.observer, &path).await;
         let staged = l.proxy.lose_next(Lose::Answer, zookeeper_request(CREATE), Cut::Reset);
-        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
         let error = create.await.unwrap_err();
         staged.happened().await;
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
-        l.backend.delete(&path, &Target::Id(token)).await.unwrap();
+        l.backend.delete(&path, &Target::Id(token), None).await.unwrap();
         assert!(names(&l.observer, &path).await.is_empty());
     })
     .await;
@@ -206,11 +210,11 @@ async fn an_operation_ends_with_its_time() {
             let token = token();
             let all = async {
                 tokio::join!(
-                    l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b""),
-                    l.backend.children(&path),
+                    l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue),
+                    l.backend.children(&path, None),
                     l.backend.exists_with_watch(&path, &made.node),
                     l.backend.relabel(&path, &made.node, Label::Read),
-                    l.backend.delete(&path, &target),
+                    l.backend.delete(&path, &target, None),
                 )
             };
             let ((create, list, watch, relabel, delete), took) = timed(all).await;

@@ -70,7 +70,7 @@ async fn one_listing_serves_many_deletes() {
         mkdir(&observer, &path).await;
         let mut targets = Vec::new();
         for _ in 0..10 {
-            targets.push((create(&backend, &path, Label::Lock).await.node.id, Deletion::Deleted));
+            targets.push((create(&*backend, &path, Label::Lock).await.node.id, Deletion::Deleted));
         }
         targets.extend((0..990).map(|_| (token(), Deletion::AlreadyDeleted)));
         let before = server.mntr().await["packets_received"];
@@ -78,7 +78,7 @@ async fn one_listing_serves_many_deletes() {
         for (id, deletion) in targets {
             let (backend, path) = (backend.clone(), path.clone());
             deletes.spawn(async move {
-                assert_eq!(backend.delete(&path, &Target::Id(id)).await.unwrap(), deletion);
+                assert_eq!(backend.delete(&path, &Target::Id(id), None).await.unwrap(), deletion);
             });
         }
         while let Some(delete) = deletes.join_next().await {
@@ -104,9 +104,9 @@ async fn a_delete_that_is_not_polled_holds_up_no_other() {
         create(&backend, &path, Label::Lock).await;
         let (kept, other) = (Target::Id(token()), Target::Id(token()));
         // This delete waits for its listing.
-        let mut kept = pin!(backend.delete(&path, &kept));
+        let mut kept = pin!(backend.delete(&path, &kept, None));
         assert!(timeout(Duration::ZERO, &mut kept).await.is_err());
-        let deleted = timeout(Duration::from_secs(5), backend.delete(&path, &other)).await;
+        let deleted = timeout(Duration::from_secs(5), backend.delete(&path, &other, None)).await;
         assert_eq!(deleted.unwrap().unwrap(), Deletion::AlreadyDeleted);
         assert_eq!(kept.await.unwrap(), Deletion::AlreadyDeleted);
     })

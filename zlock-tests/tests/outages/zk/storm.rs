@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, Label, LockPath, Target};
+use zlock_core::{CoordinationBackend, Label, LockPath, Needs, Target};
 use zlock_testkit::zk::{SESSION, names, observer, options, path, token};
 use zlock_testkit::{
     Cut, Ensemble, FaultProxy, Lose, ZooKeeper, have_zookeeper, limit_to, until, zk_op, zookeeper_or_skip,
@@ -28,7 +28,7 @@ async fn work(
     while !stop.load(Ordering::Relaxed) {
         let token = token();
         let patience = if rng.u8(..4) == 0 { Duration::from_millis(rng.u64(..10)) } else { SESSION * 10 };
-        let create = backend.create_ephemeral_sequential(&path, Label::Write, &token, b"storm");
+        let create = backend.create_ephemeral_sequential(&path, Label::Write, &token, b"storm", Needs::Queue);
         let target = match timeout(patience, create).await {
             Ok(Ok(made)) => {
                 let same = made
@@ -44,7 +44,7 @@ async fn work(
             Ok(Err(_)) | Err(_) => Target::Id(token),
         };
         loop {
-            match backend.delete(&path, &target).await {
+            match backend.delete(&path, &target, None).await {
                 Ok(_) => break done += 1,
                 Err(error) => {
                     assert!(error.is_retryable(), "{error}");

@@ -68,7 +68,7 @@ async fn short_holds_cost_no_keep_alive_each() {
         let (began, mut holds) = (Instant::now(), 0);
         while began.elapsed() < TTL * 2 {
             let made = create(&backend, &path, Label::Lock).await;
-            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             assert_eq!(made.epoch, 1);
             holds += 1;
         }
@@ -93,7 +93,7 @@ async fn a_client_that_idles_keeps_its_session_and_no_deadline() {
             let deadline = events.current().deadline.expect("it owns a node");
             assert!(deadline > Instant::now() && deadline < Instant::now() + TTL);
             until("the deadline moves", async || events.current().deadline > Some(deadline)).await;
-            l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             assert!(events.current().deadline.is_some(), "until the next keep-alive");
         }
     })
@@ -201,7 +201,7 @@ async fn a_create_in_another_term_is_proved_by_itself() {
             assert!(deadline > Instant::now() && deadline < Instant::now() + TTL);
             assert_eq!(made.epoch, 1);
             assert_eq!(sent.contains_key("Range"), moves, "{sent:?}");
-            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             at_rest(&backend).await;
             sleep(TTL / 2).await;
         }

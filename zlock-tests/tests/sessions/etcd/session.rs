@@ -194,7 +194,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         assert_eq!(names(&l.observer, &path).await, [later.node.name.to_string()]);
         let error = l.backend.relabel(&path, &made.node, Label::Read).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SessionLost);
-        l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     })
     .await;
 }
@@ -271,7 +271,7 @@ async fn a_node_deleted_by_hand_under_load_costs_no_session() {
         let mut reads = JoinSet::new();
         for n in 0..1000 {
             let (backend, path) = (backend.clone(), path.join(&format!("empty{n}")).unwrap());
-            reads.spawn(async move { while backend.children(&path).await.is_ok() {} });
+            reads.spawn(async move { while backend.children(&path, None).await.is_ok() {} });
         }
         l.observer.kv_client().delete(format!("{path}/{}", made.node.name), None).await.unwrap();
         let mut events = backend.session_events();
@@ -297,11 +297,11 @@ async fn a_listing_without_our_node_says_why() {
         let (made, other) =
             (create(&backend, &path, Label::Lock).await, create(&backend, &path, Label::Lock).await);
         observer.delete(format!("{path}/{}", made.node.name), None).await.unwrap();
-        assert_eq!(*backend.children(&path).await.unwrap(), *std::slice::from_ref(&other.node));
+        assert_eq!(*backend.children(&path, None).await.unwrap(), *std::slice::from_ref(&other.node));
         assert!(made.deletion.is_deleted() && !other.deletion.is_deleted());
         assert!(backend.session_events().is_live(1));
         revoke(&observer, &backend).await;
-        assert!(backend.children(&path).await.unwrap().is_empty());
+        assert!(backend.children(&path, None).await.unwrap().is_empty());
         assert!(!backend.session_events().is_live(1));
         assert!(!other.deletion.is_deleted());
         connected(&backend, 2).await;
@@ -330,7 +330,7 @@ async fn no_wake_up_is_lost_among_many_writes() {
             let made = create(&a, &path, Label::Lock).await;
             let target = Target::Node(made.node.clone());
             let (deleted, existence) =
-                tokio::join!(a.delete(&path, &target), b.exists_with_watch(&path, &made.node));
+                tokio::join!(a.delete(&path, &target, None), b.exists_with_watch(&path, &made.node));
             deleted.unwrap();
             if let zlock_core::Existence::Watching(watch) = existence.unwrap() {
                 let fired = tokio::time::timeout(Duration::from_secs(10), watch).await;
@@ -355,7 +355,7 @@ async fn a_watch_survives_nothing_and_tells() {
             assert_eq!(armed.await, WatchEvent::Changed, "{cut:?}");
             // A new watch works as well as the first.
             let armed = watch(&l.backend, &path, &made.node).await;
-            l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             assert_eq!(armed.await, WatchEvent::Deleted);
         }
     })
@@ -376,7 +376,7 @@ async fn compaction_loses_no_wake_up() {
             let put = observer.put("/noise", n.to_string(), None).await.unwrap();
             observer.compact(put.header().unwrap().revision(), None).await.unwrap();
         }
-        l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         assert_ne!(armed.await, WatchEvent::Relabelled);
     })
     .await;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use zlock_core::{Close, CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
+use zlock_core::{
+    Close, CoordinationBackend, ErrorKind, Existence, Label, Needs, SessionState, Target, WatchEvent,
+};
 use zlock_suite::timed;
 use zlock_testkit::zk::{SESSION, backend, create, linked, mkdir, names, observer, options, path, token};
 use zlock_testkit::{Cut, Flow, limit, until, zookeeper_or_skip};
@@ -27,9 +29,12 @@ async fn close_ends_everything_at_once() {
         assert!(names(&l.observer, &path).await.is_empty());
         watch.await;
         for result in [
-            l.backend.children(&path).await.err(),
-            l.backend.delete(&path, &Target::Node(made.node.clone())).await.err(),
-            l.backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.err(),
+            l.backend.children(&path, None).await.err(),
+            l.backend.delete(&path, &Target::Node(made.node.clone()), None).await.err(),
+            l.backend
+                .create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue)
+                .await
+                .err(),
         ] {
             assert_eq!(result.unwrap().kind(), ErrorKind::Closed);
         }
@@ -53,7 +58,7 @@ async fn close_wakes_whoever_waits_without_a_server() {
             } else {
                 until("suspended", async || events.current().state == SessionState::Suspended).await;
             }
-            let waiting = async { l.backend.children(&path).await.unwrap_err().kind() };
+            let waiting = async { l.backend.children(&path, None).await.unwrap_err().kind() };
             let close = async {
                 sleep(Duration::from_millis(50)).await;
                 let began = Instant::now();
@@ -76,7 +81,10 @@ async fn dropping_the_last_handle_ends_the_session() {
         let backend: Arc<dyn CoordinationBackend> = Arc::new(backend(&server.connect_string()).await);
         let path = path("drop");
         mkdir(&observer, &path).await;
-        let made = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.unwrap();
+        let made = backend
+            .create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue)
+            .await
+            .unwrap();
         let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
             panic!("it is there")
         };
@@ -174,9 +182,10 @@ fn the_runtime_ends_and_the_backend_with_it() {
     first.shutdown_timeout(Duration::from_secs(5));
     second.block_on(limit(async {
         assert_eq!(watch.await, WatchEvent::Changed);
-        for error in
-            [backend.children(&path).await.err(), backend.delete(&path, &Target::Node(made.node)).await.err()]
-        {
+        for error in [
+            backend.children(&path, None).await.err(),
+            backend.delete(&path, &Target::Node(made.node), None).await.err(),
+        ] {
             assert_eq!(error.unwrap().kind(), ErrorKind::Closed);
         }
         // The backend's task has ended, and did not ask the server to end the session.

@@ -65,7 +65,7 @@ async fn a_client_that_idles_keeps_its_session() {
             let deadline = events.current().deadline.expect("it has one");
             assert!(deadline > Instant::now() && deadline < Instant::now() + SESSION);
             until("the deadline moves", async || events.current().deadline > Some(deadline)).await;
-            l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         }
     })
     .await;
@@ -81,7 +81,7 @@ async fn a_client_with_very_short_holds_keeps_its_session() {
         let began = Instant::now();
         while began.elapsed() < SESSION * 3 {
             let made = create(&l.backend, &path, Label::Lock).await;
-            l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
             assert_eq!(made.epoch, 1);
         }
     })

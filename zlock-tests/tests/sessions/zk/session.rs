@@ -37,7 +37,7 @@ async fn a_silent_member_costs_nothing() {
             let used = (0..3).find(|&i| proxies[i].bytes_to_client() > before[i]).unwrap();
             let began = Instant::now();
             proxies[used].freeze().await;
-            assert_eq!(backend.children(&path).await.unwrap().len(), 1);
+            assert_eq!(backend.children(&path, None).await.unwrap().len(), 1);
             println!("round {round}: found another one after {:?}", began.elapsed());
             connected(&backend, 1).await;
             proxies[used].cut(Cut::Reset);
@@ -78,9 +78,9 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
         assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
-        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);
-        assert_eq!(backend.children(&path).await.unwrap().position(&waiter.node.id), Some(0));
+        assert_eq!(backend.children(&path, None).await.unwrap().position(&waiter.node.id), Some(0));
         assert!(!waiter.deletion.is_deleted());
     })
     .await;
@@ -129,7 +129,7 @@ async fn a_longer_outage_is_a_new_epoch() {
             l.backend.relabel(&path, &made.node, Label::Read).await.unwrap_err().kind(),
             ErrorKind::SessionLost
         );
-        l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        l.backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
     })
     .await;
 }
@@ -149,7 +149,7 @@ async fn a_lost_session_is_closed_at_the_server() {
         sleep(long * 3 / 4).await;
         // A future that is not polled has a request in flight, which must not keep the old session alive.
         l.proxy.both(Flow::Hold);
-        let mut unpolled = Box::pin(l.backend.children(&path));
+        let mut unpolled = Box::pin(l.backend.children(&path, None));
         assert!(timeout(Duration::from_millis(20), &mut unpolled).await.is_err());
         let began = Instant::now();
         l.backend.session_events().ended(1).await;
@@ -203,7 +203,7 @@ async fn the_first_read_after_an_interruption_catches_up() {
         let synced =
             || l.proxy.lose_next(Lose::Answer, zookeeper_request(&[zk_op::SYNC]), Cut::Fin).happened();
         let none = timeout(Duration::from_millis(300), synced());
-        let (none, queue) = tokio::join!(none, l.backend.children(&path));
+        let (none, queue) = tokio::join!(none, l.backend.children(&path, None));
         assert!(none.is_err(), "nothing was interrupted");
         assert_eq!(queue.unwrap().len(), 1);
         let synced = synced();
@@ -211,7 +211,7 @@ async fn the_first_read_after_an_interruption_catches_up() {
         let mut events = l.backend.session_events();
         events.changed().await;
         connected(&l.backend, 1).await;
-        assert_eq!(l.backend.children(&path).await.unwrap().len(), 1);
+        assert_eq!(l.backend.children(&path, None).await.unwrap().len(), 1);
         synced.await;
     })
     .await;

@@ -7,7 +7,8 @@ use std::mem::replace;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, SessionKey, repeat};
 use zlock_core::{
-    Created, CreatedQueue, FencingToken, Label, Node, NodeId, NodeName, Predecessor, Queue, Result, Sequence,
+    Consistency, Created, CreatedQueue, FencingToken, Label, Needs, Node, NodeId, NodeName, Predecessor,
+    Queue, Result, Sequence,
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
@@ -16,7 +17,6 @@ use crate::operations::create::numbers::{UsedUp, Worth, start_over};
 use crate::operations::delete::{by_name, forget};
 use crate::operations::operation::{Leaves, Operation};
 use crate::queues::alone::{Pinned, Plan, Trusted};
-use crate::session::Freshness;
 use crate::session::contents::Contents;
 use crate::session::heartbeat::check;
 use crate::watches::watchers::{Reservation, Watched};
@@ -29,14 +29,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
     pub(crate) needs: Needs,
-}
-
-/// What the caller needs to know of the node's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
-    Queue,
-    /// The number, if it is a place and the attempt is the first one. Otherwise the queue.
-    Number,
 }
 
 /// Creates a node, or finds it if an earlier attempt created it.
@@ -301,7 +293,7 @@ async fn recover(
     node_id: &NodeId,
 ) -> Result<Option<Made>, Failure> {
     let sent = Instant::now();
-    let queue = operation.list(session, Freshness::Latest).await?;
+    let queue = operation.list(session, Consistency::Latest).await?;
     for node in queue.iter().filter(|node| node.id == *node_id) {
         let path = operation.node_path(&node.name);
         let stat = operation
@@ -338,7 +330,7 @@ async fn finish(
         Some(CreatedQueue::Alone) => return Ok(Created::alone(node, session.epoch, deletion)),
         Some(CreatedQueue::Unlisted) => return Ok(Created::unlisted(node, session.epoch, deletion)),
         Some(CreatedQueue::Listed(queue)) => queue,
-        None => operation.list(session, Freshness::Told).await?,
+        None => operation.list(session, Consistency::Seen).await?,
     };
     // A create of unknown outcome in an earlier session may only take effect now. Its node will be removed soon, but until
     // then it must not be mistaken for ours.
@@ -346,7 +338,7 @@ async fn finish(
         if !by_name(operation, session, &name).await? {
             return Err(Failure::ServersDisagree);
         }
-        queue = operation.list(session, Freshness::Told).await?;
+        queue = operation.list(session, Consistency::Seen).await?;
     }
     let is_alone = queue.predecessor(&node.id) == Predecessor::Head { followed: false };
     let alone = &operation.shared.alone;

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use zlock_core::ErrorKind;
 use zlock_core::kit::SessionKey;
+use zlock_core::{Consistency, ErrorKind};
 use zookeeper_client::{Client, Error, OneshotWatcher};
 
 use crate::error::{Failure, classify};
 use crate::operations::operation::{Leaves, Operation};
-use crate::session::{Freshness, Shared, catch_up};
+use crate::session::{Shared, catch_up};
 use crate::watches::watchers::Watched;
 use crate::watches::watching::Watching;
 
@@ -35,7 +35,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
     let read = operation.send(session, Leaves::Watch, move |live| async move {
         let path = reservation.path();
         let (synced, read) = match &client {
-            None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),
+            None => tokio::join!(catch_up(&live, Consistency::Seen), read(&live.client, path)),
             // Its server may be behind ours, and ours behind its answer.
             Some(client) => {
                 let answers = tokio::join!(client.sync("/"), read(client, path));

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use zlock_core::kit::SessionKey;
-use zlock_core::{Existence, FencingToken, Head, Label, Node, NodeName, Queue, Watch, WatchEvent};
+use zlock_core::{
+    Consistency, Existence, FencingToken, Head, Label, Node, NodeName, Queue, Watch, WatchEvent,
+};
 use zookeeper_client::{Error, EventType, Stat};
 
 use crate::error::Failure;
 use crate::operations::operation::Operation;
 use crate::operations::watch::arm::read_armed;
-use crate::session::{Freshness, Shared};
+use crate::session::Shared;
 use crate::watches::watchers::Watched;
 use crate::watches::watching::Watching;
 
@@ -28,7 +30,7 @@ pub(crate) async fn watch_node(
     let shared = operation.shared;
     let read = match read_and_watch(operation, session, &seen.name).await {
         Err(failure) if failure.is_without_a_watch() => {
-            let queue = operation.list(session, Freshness::Told).await?;
+            let queue = operation.list(session, Consistency::Seen).await?;
             return Ok(match queue.find(&seen.id) {
                 None => Existence::Deleted,
                 Some(node) if node.name == seen.name => {
@@ -45,7 +47,7 @@ pub(crate) async fn watch_node(
         None if seen.label.is_fixed() && !shared.may_be_behind(session) => Ok(Existence::Deleted),
         // The node is gone, or was renamed: only a listing shows which.
         None => {
-            let queue = operation.list(session, Freshness::Told).await?;
+            let queue = operation.list(session, Consistency::Seen).await?;
             match queue.find(&seen.id) {
                 None => Ok(Existence::Deleted),
                 // A watch connection's server does not have it. The next attempt follows after a pause.
@@ -91,7 +93,7 @@ async fn try_to_watch_queue(
 ) -> Result<Option<(Queue, Watch)>, Failure> {
     Ok(match watch_names(operation, session).await {
         Err(failure) if failure.is_without_a_watch() => {
-            let queue = operation.list(session, Freshness::Told).await?;
+            let queue = operation.list(session, Consistency::Seen).await?;
             Some((queue, look_later(operation, session, &failure)))
         }
         names => names?
@@ -127,7 +129,7 @@ pub(crate) async fn watch_head(
     gone: &mut Option<NodeName>,
 ) -> Result<(Option<Head>, Watch), Failure> {
     loop {
-        let queue = operation.list(session, Freshness::Told).await?;
+        let queue = operation.list(session, Consistency::Seen).await?;
         let Some(node) = queue.first() else {
             match try_to_watch_queue(operation, session).await? {
                 Some((queue, watch)) if queue.is_empty() => return Ok((None, watch)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use etcd_client::Client as Observer;
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, Deletion, HandOver, Joined, Label, LockPath, Target};
+use zlock_core::{CoordinationBackend, Deletion, Groups, Joined, Label, LockPath, Needs, Target};
 use zlock_etcd::EtcdBackend;
 
 use super::{delete, key, lease, value};
@@ -82,9 +82,9 @@ async fn a_hand_over_that_comes_late_spares_the_next_node_of_the_name() {
         let first = create(&late.backend, &late.path, Label::Lock).await;
         let next = create(&late.backend, &late.path, Label::Lock).await;
         late.slow_down();
-        let followed = std::slice::from_ref(&next.node);
-        let outcome = late.backend.hand_over(&late.path, &first.node, followed).await.unwrap();
-        assert_eq!(outcome, HandOver::Unconfirmed(Deletion::Deleted));
+        let target = Target::Node(first.node.clone());
+        let deletion = late.backend.delete(&late.path, &target, Some(&next.node)).await.unwrap();
+        assert_eq!(deletion, Deletion::Deleted);
         let third = create(&late.backend, &late.path, Label::Lock).await;
         assert_eq!(third.node.name, first.node.name);
         late.arrived().await;
@@ -104,14 +104,15 @@ async fn a_create_given_up_and_its_delete_that_come_late_spare_the_next_node_of_
         let mut late = Late::new(server).await;
         let token = token();
         late.slow_down();
-        let given_up = late.backend.create_ephemeral_sequential(&late.path, Label::Lock, &token, b"");
+        let given_up =
+            late.backend.create_ephemeral_sequential(&late.path, Label::Lock, &token, b"", Needs::Queue);
         assert!(timeout(Duration::from_millis(100), given_up).await.is_err());
-        late.backend.delete(&late.path, &Target::Id(token)).await.unwrap();
+        late.backend.delete(&late.path, &Target::Id(token), None).await.unwrap();
         let next = create(&late.backend, &late.path, Label::Lock).await;
         assert_eq!(next.node.name.as_str(), format!("{:x}", lease(&late.backend)));
         late.arrived().await;
         assert_eq!(late.names().await, [next.node.name.to_string()]);
-        let queue = late.backend.children(&late.path).await.unwrap();
+        let queue = late.backend.children(&late.path, None).await.unwrap();
         assert_eq!(*queue, *std::slice::from_ref(&next.node), "neither removed nor made anew");
         assert_eq!(delete(&late.backend, &late.path, &next.node).await, Deletion::Deleted);
     })
@@ -126,9 +127,10 @@ async fn a_create_that_comes_late_makes_nothing_of_a_name_that_is_free_again() {
         let mut late = Late::new(server).await;
         let token = token();
         late.slow_down();
-        let given_up = late.backend.create_ephemeral_sequential(&late.path, Label::Lock, &token, b"");
+        let given_up =
+            late.backend.create_ephemeral_sequential(&late.path, Label::Lock, &token, b"", Needs::Queue);
         assert!(timeout(Duration::from_millis(100), given_up).await.is_err());
-        late.backend.delete(&late.path, &Target::Id(token)).await.unwrap();
+        late.backend.delete(&late.path, &Target::Id(token), None).await.unwrap();
         let next = create(&late.backend, &late.path, Label::Lock).await;
         assert_eq!(delete(&late.backend, &late.path, &next.node).await, Deletion::Deleted);
         late.arrived().await;
@@ -146,11 +148,11 @@ async fn a_relabel_and_a_write_that_come_late_spare_the_next_node_of_the_name() 
         let first = create(&late.backend, &late.path, Label::Write).await;
         late.slow_down();
         let relabel = late.backend.relabel(&late.path, &first.node, Label::Read);
-        let write = late.backend.set_data(&late.path, &first.node, b"late");
+        let write = late.backend.write_data(&late.path, &first.node, None, b"late");
         let both = async { tokio::join!(relabel, write) };
         assert!(timeout(Duration::from_millis(100), both).await.is_err());
         // An answer to the delete is needed, or the name would not be used again.
-        late.backend.children(&late.path).await.unwrap();
+        late.backend.children(&late.path, None).await.unwrap();
         delete(&late.backend, &late.path, &first.node).await;
         let next = create(&late.backend, &late.path, Label::Write).await;
         assert_eq!(next.node.name, first.node.name);
@@ -170,15 +172,15 @@ async fn a_take_over_that_comes_late_spares_its_successor() {
         let other = etcd::backend(&server.connect_string()).await;
         let member = late.path.join("w7").unwrap();
         late.slow_down();
-        let joined = late.backend.groups().unwrap().join(&member, b"old", true).await.unwrap();
+        let joined = late.backend.join(&member, b"old", true).await.unwrap();
         assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
-        let joined = other.groups().unwrap().join(&member, b"new", true).await.unwrap();
+        let joined = other.join(&member, b"new", true).await.unwrap();
         assert!(matches!(joined, Joined::Joined(_)), "{joined:?}");
         late.arrived().await;
-        let (members, _watch) = other.groups().unwrap().members_with_watch(&late.path).await.unwrap();
+        let (members, _watch) = other.members_with_watch(&late.path).await.unwrap();
         assert_eq!(members.len(), 1);
         assert_eq!(members[0].contents.as_ref().unwrap().data, b"new");
-        other.groups().unwrap().leave(&member).await.unwrap();
+        other.leave(&member).await.unwrap();
     })
     .await;
 }
@@ -191,11 +193,11 @@ async fn a_join_that_comes_late_makes_no_member() {
         let mut late = Late::new(server).await;
         let other = etcd::backend(&server.connect_string()).await;
         let member = late.path.join("w7").unwrap();
-        other.groups().unwrap().join(&member, b"other", false).await.unwrap();
+        other.join(&member, b"other", false).await.unwrap();
         late.slow_down();
-        let taken = late.backend.groups().unwrap().join(&member, b"late", false).await.unwrap();
+        let taken = late.backend.join(&member, b"late", false).await.unwrap();
         assert!(matches!(taken, Joined::Taken(_)), "{taken:?}");
-        other.groups().unwrap().leave(&member).await.unwrap();
+        other.leave(&member).await.unwrap();
         late.arrived().await;
         assert_eq!(late.names().await, [""; 0]);
     })

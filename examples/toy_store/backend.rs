@@ -48,7 +48,7 @@ impl ToyBackend {
             sessions: Sessions::new("the server refused the credentials"),
             receipts: Arc::default(),
         });
-        let task = Task::spawn(&shared.sessions, |closing| shared.clone().run(closing));
+        let task = Task::spawn(&shared.sessions, || {}, |closing| shared.clone().run(closing));
         ToyBackend { shared, task }
     }
 

@@ -87,10 +87,14 @@ impl MemBackend {
         }
         let home = Home(self.shared.clone());
         // Closing the backend ends the session directly, so the task needs no handle.
-        drop(Task::spawn(&self.shared.sessions, |_| async move {
-            home.0.keep_sessions().await;
-            Close::Pending
-        }));
+        drop(Task::spawn(
+            &self.shared.sessions,
+            || {},
+            |_| async move {
+                home.0.keep_sessions().await;
+                Close::Pending
+            },
+        ));
     }
 
     pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, DataWrite, Deletion, Existence, Label,
-    LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
+    Background, Close, CoordinationBackend, Created, DataWrite, Deletion, Existence, Label, LockPath, Needs,
+    Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
 };
 
 use crate::config::PostgresOptions;
@@ -166,16 +166,7 @@ impl CoordinationBackend for PostgresBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // All callers notice at once. The session loop notifies the server.
-        self.shared.sessions.close(CloseReason::Requested);
         Ok(self.task.close().await)
-    }
-}
-
-/// The session loop ends with the handle of its task.
-impl Drop for PostgresBackend {
-    fn drop(&mut self) {
-        self.shared.sessions.close(CloseReason::Requested);
     }
 }
 

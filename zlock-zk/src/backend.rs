@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, Consistency, CoordinationBackend, Created, DataWrite, Deletion,
-    Existence, Head, Label, LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents,
-    SessionTerms, Target, Watch,
+    Background, Close, Consistency, CoordinationBackend, Created, DataWrite, Deletion, Existence, Head,
+    Label, LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target,
+    Watch,
 };
 
 use crate::config::ZkOptions;
@@ -174,16 +174,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // All callers notice at once. The session loop notifies the server.
-        self.shared.close(CloseReason::Requested);
         Ok(self.task.close().await)
-    }
-}
-
-/// The session loop ends with the handle of its task.
-impl Drop for ZkBackend {
-    fn drop(&mut self) {
-        self.shared.close(CloseReason::Requested);
     }
 }
 

@@ -156,7 +156,10 @@ impl Task {
 
     fn spawn_loop<S: SessionStore>(store: S, first: Option<Begun<S::Granted>>) -> Self {
         let store = Arc::new(store);
-        Self::spawn(store.clone().sessions(), |closing| {
+        // Once the loop has ended, the backend is closed.
+        let weak = Arc::downgrade(&store);
+        let shut = move || drop(weak.upgrade().map(|store| store.close(CloseReason::Requested)));
+        Self::spawn(store.clone().sessions(), shut, |closing| {
             let sessions = SessionLoop { store, closing };
             let first = first.map(|begun| sessions.begin(begun));
             sessions.run(first)

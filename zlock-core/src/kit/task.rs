@@ -13,8 +13,10 @@ use crate::session::reporter::report;
 /// The task behind a backend, which keeps the backend's sessions alive. It also runs the jobs of [`Sessions::background`] and
 /// reports the session to its [`Observer`](crate::observer::Observer), if there is one.
 ///
-/// Dropping the handle requests the end of the task without waiting for it.
+/// Dropping the handle does what [`close`](Self::close) does, without waiting for it.
 pub struct Task {
+    /// Closes the backend for its callers.
+    shut: Box<dyn Fn() + Send + Sync>,
     closing: watch::Sender<bool>,
     /// The result of the task. If the sender is gone, the task ended with its runtime.
     ended: watch::Receiver<Option<Close>>,
@@ -41,13 +43,17 @@ impl Task {
 
     /// Spawns the task on the current runtime.
     ///
-    /// `run` is called at once. Its future keeps the backend's sessions alive until [`Closing::wait`] completes or no
+    /// `shut` closes the backend, as far as that is possible without I/O. `run` is called at once. Its future keeps the backend's sessions alive until [`Closing::wait`] completes or no
     /// further session can begin. Then it ends the last session at the store, and returns
     /// [`Close::Ended`](crate::Close::Ended) if the store has confirmed that within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
     ///
     /// # Panics
     /// Panics outside a tokio runtime.
-    pub fn spawn<T, F>(sessions: &Sessions<T>, run: impl FnOnce(Closing) -> F) -> Self
+    pub fn spawn<T, F>(
+        sessions: &Sessions<T>,
+        shut: impl Fn() + Send + Sync + 'static,
+        run: impl FnOnce(Closing) -> F,
+    ) -> Self
     where
         F: Future<Output = Close> + Send + 'static,
     {
@@ -65,7 +71,7 @@ impl Task {
             };
             end.send_replace(Some(close));
         });
-        Task { closing, ended }
+        Task { shut: Box::new(shut), closing, ended }
     }
 
     /// Returns `true` if the task has ended, or was dropped with its runtime.
@@ -74,7 +80,7 @@ impl Task {
         self.ended.has_changed().is_err()
     }
 
-    /// Requests the end of the task and waits for it.
+    /// Closes the backend for all callers at once, requests the end of the task, and waits for it.
     ///
     /// Returns [`Close::Pending`] if the runtime of the task has ended, or if the task has not ended within twice
     /// [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT), for example because its runtime is not being driven. May be called any number
@@ -86,10 +92,17 @@ impl Task {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled.
     pub async fn close(&self) -> Close {
+        (self.shut)();
         self.closing.send_replace(true);
         let mut ended = self.ended.clone();
         let ended = timeout(2 * Self::CLOSE_TIMEOUT, ended.wait_for(Option::is_some)).await;
         ended.ok().and_then(Result::ok).and_then(|close| *close).unwrap_or(Close::Pending)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        (self.shut)();
     }
 }
 
@@ -111,7 +124,7 @@ mod tests {
     where
         F: Future<Output = Close> + Send + 'static,
     {
-        Task::spawn(&Sessions::<()>::new("refused"), run)
+        Task::spawn(&Sessions::<()>::new("refused"), || {}, run)
     }
 
     #[tokio::test(start_paused = true)]

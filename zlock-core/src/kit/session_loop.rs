@@ -158,7 +158,7 @@ impl Task {
         let store = Arc::new(store);
         // Once the loop has ended, the backend is closed.
         let weak = Arc::downgrade(&store);
-        let shut = move || drop(weak.upgrade().map(|store| store.close(CloseReason::Requested)));
+        let shut = move || weak.upgrade().iter().for_each(|store| store.close(CloseReason::Requested));
         Self::spawn(store.clone().sessions(), shut, |closing| {
             let sessions = SessionLoop { store, closing };
             let first = first.map(|begun| sessions.begin(begun));

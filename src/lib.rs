@@ -98,7 +98,7 @@ mod fence;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 
-pub use connect::{Connect, connect};
+pub use connect::{Connect, connect, register};
 pub use zlock_core::{
     Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
     Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
@@ -145,10 +145,10 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice,
-        Existence, Groups, GuardNode, HandOver, Head, Job, Joined, Label, ListedMember, LockPath,
-        MemberContents, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration, Replaced, Sequence,
-        Target, Values, Watch, WatchEvent, WriteOutcome,
+        Background, ConnectUrl, Connector, CoordinationBackend, Created, CreatedQueue, Deletion,
+        DeletionNotice, Existence, Groups, GuardNode, HandOver, Head, Job, Joined, Label, ListedMember,
+        LockPath, MemberContents, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration, Replaced,
+        Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

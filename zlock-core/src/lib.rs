@@ -19,6 +19,7 @@ pub use contract::backend::{
     Close, CoordinationBackend, Created, CreatedQueue, Deletion, Existence, HandOver, Head, Replaced, Target,
 };
 pub use contract::background::{Background, Job};
+pub use contract::connector::Connector;
 pub use contract::groups::{Groups, Joined, ListedMember, MemberContents, Registration};
 pub use contract::values::{GuardNode, Value, Values, Version, WriteOutcome};
 pub use contract::watch::{Watch, WatchEvent};

@@ -147,8 +147,8 @@ pub mod backend {
     pub use zlock_core::{
         Background, ConnectUrl, Connector, CoordinationBackend, Created, CreatedQueue, Deletion,
         DeletionNotice, Existence, Groups, GuardNode, HandOver, Head, Job, Joined, Label, ListedMember,
-        LockPath, MemberContents, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration, Replaced,
-        Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
+        LockPath, MemberContents, Node, NodeData, NodeId, NodeIds, NodeName, ParsedName, Queue, Registration,
+        Replaced, Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

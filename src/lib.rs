@@ -168,7 +168,9 @@ pub mod discovery {
 /// The measurements of a client, and the trait that receives them.
 pub mod observer {
     #[doc(inline)]
-    pub use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
+    pub use zlock_core::observer::{
+        AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome,
+    };
 }
 /// The etcd backend.
 #[cfg(feature = "etcd")]

@@ -73,7 +73,7 @@ impl Meeting {
             Ok(counted) => counted,
             // Only a write settles whether a round has counted it.
             Err(_) => {
-                let limit = self.client.inner().operation_timeout;
+                let limit = self.client.inner().response_timeout;
                 let withdrawn = timeout(limit, member.withdraw(last.get())).await;
                 withdrawn.unwrap_or_else(|_| Err(self.unsettled(last.get())))
             }

@@ -189,7 +189,7 @@ impl MultiLock {
     /// Acquires the locks if all are free. Returns `None` if one is not; then none is held.
     ///
     /// # Errors
-    /// Those of [`LockHandle::try_acquire`]. Each lock has its client's operation timeout.
+    /// Those of [`LockHandle::try_acquire`]. Each lock has its client's response timeout.
     ///
     /// # Cancel safety
     /// Same as [`acquire`](Self::acquire).

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use zlock::locks::DynLock;
 use zlock::{
-    Client, DowngradeError, DynLock, Election, Error, FencingToken, Guard, Handoff, InterProcessMutex,
-    Leadership, Lock, LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
+    Client, DowngradeError, Election, Error, FencingToken, Guard, Handoff, InterProcessMutex, Leadership,
+    Lock, LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
 };
 
 use crate::kind::Kind;

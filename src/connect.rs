@@ -101,8 +101,10 @@ pub fn register(scheme: &str, connector: impl Connector) -> Result<()> {
 /// | `zk+srv://domain/chroot` | ZooKeeper, on the servers in the domain's SRV records | `zk` and `srv` |
 /// | `etcd+srv://domain/prefix` | etcd, on the servers in the domain's SRV records | `etcd` and `srv` |
 ///
-/// [`register`] adds the schemes of other crates' stores. All of those in the table accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
-/// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
+/// [`register`] adds the schemes of other crates' stores.
+///
+/// All of those in the table accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer
+/// hears from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
 /// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL it is at least 1 s, and at most what the
 /// database allows, 30 s by default. See
 /// `zlock::zk::ZkOptions`, `zlock::etcd::EtcdOptions` and `zlock::postgres::PostgresOptions` for other parameters.

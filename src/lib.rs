@@ -107,13 +107,13 @@ pub use zlock_core::{
 pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
     Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader, LeaderContext,
-    LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockKind, LockTemplate,
+    LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockTemplate,
     MAX_NODE_DATA, Member, Members, MembersView, MembersWatch, Membership, MultiGuard, MultiLock,
     Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown,
     Slot, Slots, Then, ValueView, ValueWatch, WriteGuard, WriteLock,
 };
 
-/// What only code names that is generic over the kinds of locks, or has locks of several kinds in one set.
+/// The kinds of locks, for templates and for code that is generic over them, and the trait of locks of several kinds in one set.
 ///
 /// All other code has these without a name: `client.mutex(..)` returns a [`LockHandle`] of the right kind.
 pub mod locks {
@@ -127,8 +127,8 @@ pub mod locks {
 /// [`CoordinationBackend`](backend::CoordinationBackend), and what its operations take and return.
 ///
 /// Any backend makes a [`Client`], so a program that only uses locks does not need this module, though some of what it calls
-/// returns a type of it: the node's name of a guard, the label of a participant, a listener of session events. Authors of backends depend on
-/// the crate `zlock-core`, which also has what backends are built of.
+/// returns a type of it: the node's name of a guard, the label of a participant, a listener of session events. Authors of
+/// backends depend on the crate `zlock-core`, which also has what backends are built of.
 ///
 /// # Examples
 /// ```

@@ -126,9 +126,10 @@ pub mod locks {
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait
 /// [`CoordinationBackend`](backend::CoordinationBackend), and what its operations take and return.
 ///
-/// Any backend makes a [`Client`], so a program that only uses locks does not need this module, though some of what it calls
-/// returns a type of it: the node's name of a guard, the label of a participant, a listener of session events. Authors of
-/// backends depend on the crate `zlock-core`, which also has what backends are built of.
+/// Any backend makes a [`Client`], so a program that only uses locks does not need this module. It meets some of these types
+/// without naming them: a guard has a [`NodeName`](backend::NodeName), a participant a [`Label`](backend::Label), and
+/// [`SessionEvents::listen`] returns a [`SessionListener`](backend::SessionListener). Authors of backends depend on the crate
+/// `zlock-core`, which also has what backends are built of.
 ///
 /// # Examples
 /// ```

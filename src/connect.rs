@@ -1,12 +1,92 @@
 //! Connecting by URL.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zlock_core::{ConnectUrl, Environment, Result};
+use zlock_core::{ConnectUrl, Connector, Environment, Error, ErrorKind, Excerpt, Result};
 use zlock_recipes::Client;
 
-/// The schemes of this version, for the error about any other scheme.
-const KNOWN: &str = "use mem://, zk://, etcd://, postgres://, zk+srv:// or etcd+srv://";
+/// The schemes of this version, whether their features are on or off.
+const BUILT_IN: [&str; 7] = ["mem", "zk", "etcd", "postgres", "postgresql", "zk+srv", "etcd+srv"];
+
+/// The schemes of other crates' stores.
+static REGISTERED: Mutex<BTreeMap<String, Arc<dyn Connector>>> = Mutex::new(BTreeMap::new());
+
+fn registered() -> MutexGuard<'static, BTreeMap<String, Arc<dyn Connector>>> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers a scheme of URLs for a store of another crate, for the rest of the process. From then on, [`connect`](connect()),
+/// [`Connect`] and their blocking versions accept its URLs, with the syntax of [`ConnectUrl`](crate::backend::ConnectUrl).
+/// Letter case does not matter.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), with the scheme, if it is registered already or one of zlock's own,
+/// even one whose feature is off, or if no URL can have it: a scheme is a letter, and then letters, digits and `+`.
+///
+/// # Examples
+/// ```
+/// # #[cfg(not(feature = "mem"))] fn main() {}
+/// # #[cfg(feature = "mem")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// use std::sync::Arc;
+///
+/// use zlock::mem::MemServer;
+/// use zlock_core::{ConnectUrl, Connector, CoordinationBackend, Environment, Result, async_trait};
+///
+/// /// A store's own crate has this. It depends on `zlock-core` only.
+/// struct Mine;
+///
+/// #[async_trait]
+/// impl Connector for Mine {
+///     async fn connect(
+///         &self,
+///         url: &ConnectUrl,
+///         environment: &Environment,
+///     ) -> Result<Arc<dyn CoordinationBackend>> {
+///         // This store is there at once. Others wait for their session here.
+///         self.connect_lazy(url, environment)
+///     }
+///
+///     fn connect_lazy(
+///         &self,
+///         url: &ConnectUrl,
+///         environment: &Environment,
+///     ) -> Result<Arc<dyn CoordinationBackend>> {
+///         url.refuse_params_but(&[])?;
+///         environment.refuse_credentials(url.scheme())?;
+///         Ok(Arc::new(MemServer::named("mine").connect()))
+///     }
+/// }
+///
+/// zlock::register("mine", Mine)?;
+/// let client = zlock::connect("mine://host/app").await?;
+/// client.mutex("/orders/42")?.acquire().await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn register(scheme: &str, connector: impl Connector) -> Result<()> {
+    let refuse = |why: &str| {
+        Err(Error::new(ErrorKind::InvalidArgument, "register")
+            .with_path(Excerpt::of(scheme))
+            .with_message(why))
+    };
+    let name = scheme.to_ascii_lowercase();
+    if !ConnectUrl::parse(&format!("{name}://")).is_ok_and(|url| url.scheme() == name) {
+        return refuse("is not a scheme: expected a letter, and then letters, digits and '+'");
+    }
+    if BUILT_IN.contains(&&*name) {
+        return refuse("is a scheme of zlock's own");
+    }
+    let mut registered = registered();
+    if registered.contains_key(&name) {
+        return refuse("is registered already");
+    }
+    registered.insert(name, Arc::new(connector));
+    Ok(())
+}
 
 /// Connects to the store in the URL, with the settings in the URL and defaults for all others. The short form of
 /// [`Connect`], for a client that needs no credentials and waits for its store.
@@ -21,8 +101,10 @@ const KNOWN: &str = "use mem://, zk://, etcd://, postgres://, zk+srv:// or etcd+
 /// | `zk+srv://domain/chroot` | ZooKeeper, on the servers in the domain's SRV records | `zk` and `srv` |
 /// | `etcd+srv://domain/prefix` | etcd, on the servers in the domain's SRV records | `etcd` and `srv` |
 ///
-/// All of them accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
-/// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
+/// [`register`] adds the schemes of other crates' stores.
+///
+/// All of those in the table accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer
+/// hears from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
 /// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL it is at least 1 s, and at most what the
 /// database allows, 30 s by default. See
 /// `zlock::zk::ZkOptions`, `zlock::etcd::EtcdOptions` and `zlock::postgres::PostgresOptions` for other parameters.
@@ -235,6 +317,7 @@ enum Store {
     Etcd(Box<zlock_etcd::EtcdOptions>),
     #[cfg(feature = "postgres")]
     Postgres(Box<zlock_postgres::PostgresOptions>),
+    Registered(Arc<dyn Connector>, Box<(ConnectUrl, Environment)>),
 }
 
 impl Store {
@@ -259,11 +342,18 @@ impl Store {
                 let options = zlock_etcd::EtcdOptions::from_connect_url(&url)?;
                 Ok(Store::Etcd(Box::new(options.with_environment(environment)?)))
             }
-            _ => Err(url.refuse(format!("unknown scheme; {KNOWN}"))),
+            scheme => {
+                let registered = registered();
+                if let Some(connector) = registered.get(scheme).cloned() {
+                    return Ok(Store::Registered(connector, Box::new((url, environment.clone()))));
+                }
+                let known = BUILT_IN.into_iter().chain(registered.keys().map(String::as_str));
+                let known: Vec<_> = known.map(|scheme| format!("{scheme}://")).collect();
+                Err(url.refuse(format!("unknown scheme; use {}", known.join(", "))))
+            }
         }
     }
 
-    #[allow(clippy::unused_async, reason = "the same signature with and without the features")]
     async fn connect(self) -> Result<Client> {
         match self {
             #[cfg(feature = "mem")]
@@ -275,6 +365,9 @@ impl Store {
             #[cfg(feature = "postgres")]
             Store::Postgres(options) => {
                 Ok(Client::new(zlock_postgres::PostgresBackend::connect(*options).await?))
+            }
+            Store::Registered(connector, settings) => {
+                Ok(Client::new(connector.connect(&settings.0, &settings.1).await?))
             }
         }
     }
@@ -290,6 +383,9 @@ impl Store {
             #[cfg(feature = "postgres")]
             Store::Postgres(options) => {
                 Ok(Client::new(zlock_postgres::PostgresBackend::connect_lazy(*options)?))
+            }
+            Store::Registered(connector, settings) => {
+                Ok(Client::new(connector.connect_lazy(&settings.0, &settings.1)?))
             }
         }
     }
@@ -341,17 +437,13 @@ fn postgres(_: &str, _: &Environment) -> Result<Store> {
     Err(disabled("postgres://", "postgres"))
 }
 
-fn disabled(url: &str, feature: &str) -> zlock_core::Error {
+fn disabled(url: &str, feature: &str) -> Error {
     let message = format!("enable the feature {feature:?} of the crate zlock");
-    zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
-        .with_path(zlock_core::Excerpt::of(url))
-        .with_message(message)
+    Error::new(ErrorKind::FeatureDisabled, "connect").with_path(Excerpt::of(url)).with_message(message)
 }
 
 #[cfg(test)]
 mod tests {
-    use zlock_core::ErrorKind;
-
     use super::*;
 
     #[tokio::test]

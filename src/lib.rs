@@ -98,26 +98,38 @@ mod fence;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 
-pub use connect::{Connect, connect};
+pub use connect::{Connect, connect, register};
 pub use zlock_core::{
-    Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, MAX_DATA, NodeName,
-    Phase, Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState,
-    SessionTerms, TextOrFile, Value, Version, with_dedicated_thread,
+    Close, CloseReason, Environment, Error, ErrorKind, FencingToken, LockPath, MAX_DATA, Phase, Result,
+    RetryPolicy, Session, SessionEvents, SessionId, SessionState, SessionTerms, TextOrFile, Value, Version,
+    with_dedicated_thread,
 };
 pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
-    DynLock, Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader,
-    LeaderContext, LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockKind,
-    LockTemplate, Member, Members, MembersView, MembersWatch, Membership, MultiGuard, MultiLock, Participant,
-    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots,
-    Then, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
+    Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader, LeaderContext,
+    LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockTemplate, Member,
+    Members, MembersView, MembersWatch, Membership, MultiGuard, MultiLock, Participant, PermitRequest,
+    ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots, Then, ValueView,
+    ValueWatch, WriteGuard, WriteLock,
 };
+
+/// The kinds of locks, for templates and for code that is generic over them, and the trait of locks of several kinds in one set.
+///
+/// All other code has these without a name: `client.mutex(..)` returns a [`LockHandle`] of the right kind.
+pub mod locks {
+    #[doc(inline)]
+    pub use zlock_recipes::DynLock;
+    #[doc(inline)]
+    pub use zlock_recipes::kind::{Kind, Mutex, Permits, Read, Write};
+}
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait
 /// [`CoordinationBackend`](backend::CoordinationBackend), and what its operations take and return.
 ///
-/// Any backend makes a [`Client`], so a program that only uses locks does not need this module. Authors of backends depend on
-/// the crate `zlock-core`, which also has what backends are built of.
+/// Any backend makes a [`Client`], so a program that only uses locks does not need this module. It meets some of these types
+/// without naming them: a guard has a [`NodeName`](backend::NodeName), a participant a [`Label`](backend::Label), and
+/// [`SessionEvents::listen`] returns a [`SessionListener`](backend::SessionListener). Authors of backends depend on the crate
+/// `zlock-core`, which also has what backends are built of.
 ///
 /// # Examples
 /// ```
@@ -145,10 +157,11 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, ConnectUrl, Consistency, CoordinationBackend, Created, CreatedQueue, DataWrite, Deletion,
-        DeletionNotice, Existence, Groups, GuardNode, Head, IntoBackend, Job, Joined, Label, ListedMember,
-        LockPath, MemberContents, Needs, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Registration,
-        Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
+        Background, ConnectUrl, Connector, Consistency, CoordinationBackend, Created, CreatedQueue,
+        DataWrite, Deletion, DeletionNotice, Existence, Groups, GuardNode, Head, IntoBackend, Job, Joined,
+        Label, ListedMember, LockPath, MemberContents, Needs, Node, NodeData, NodeId, NodeIds, NodeName,
+        ParsedName, Queue, Registration, Sequence, SessionListener, Target, Values, Watch, WatchEvent,
+        WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;
@@ -168,24 +181,32 @@ pub mod discovery {
 /// The measurements of a client, and the trait that receives them.
 pub mod observer {
     #[doc(inline)]
-    pub use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
+    pub use zlock_core::observer::{
+        AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome,
+    };
 }
-/// The etcd backend.
+/// The etcd backend, of the crate `zlock-etcd`.
 #[cfg(feature = "etcd")]
-#[doc(no_inline)]
-pub use zlock_etcd as etcd;
-/// The embedded server, for tests without an external server.
+pub mod etcd {
+    #[doc(no_inline)]
+    pub use zlock_etcd::{EtcdBackend, EtcdOptions};
+}
+/// The embedded server, for tests without an external server, of the crate `zlock-mem`.
 #[cfg(feature = "mem")]
-#[doc(no_inline)]
-pub use zlock_mem as mem;
-/// The PostgreSQL backend, and the fence of a guard.
+pub mod mem {
+    #[doc(no_inline)]
+    pub use zlock_mem::{Arrival, Fate, Fault, MemBackend, MemLink, MemOptions, MemServer, Operation};
+}
+/// The PostgreSQL backend, of the crate `zlock-postgres`, and the fence of a guard.
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use crate::fence::PostgresFence;
     #[doc(no_inline)]
     pub use zlock_postgres::{Fence, PostgresBackend, PostgresOptions, Replication, schema_sql};
 }
-/// The ZooKeeper backend.
+/// The ZooKeeper backend, of the crate `zlock-zk`.
 #[cfg(feature = "zk")]
-#[doc(no_inline)]
-pub use zlock_zk as zk;
+pub mod zk {
+    #[doc(no_inline)]
+    pub use zlock_zk::{Acl, AuthId, Permission, ZkBackend, ZkOptions};
+}

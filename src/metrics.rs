@@ -32,7 +32,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
-use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
+use zlock_core::observer::{AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome};
 use zlock_core::{CloseReason, ErrorKind, FencingToken, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
@@ -170,7 +170,7 @@ impl Observer for MetricsObserver {
         of_lock!(gauge, "zlock.lock.waiting", self, lock).increment(1.0);
     }
 
-    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: Outcome, waited: Duration) {
+    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: AcquireOutcome, waited: Duration) {
         of_lock!(gauge, "zlock.lock.waiting", self, lock).decrement(1.0);
         of_lock!(histogram, "zlock.lock.wait.duration", self, lock, "outcome" => outcome.as_str())
             .record(waited);

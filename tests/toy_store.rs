@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use zlock::backend::LockPath;
-use zlock::{InterProcessMutex, SessionState, WriteLock};
+use zlock::{Connect, Environment, ErrorKind, InterProcessMutex, SessionState, WriteLock};
 use zlock_suite::{Connection, Links, Store};
 use zlock_suite::{Occupied, OnePermit, Pair};
 
@@ -127,6 +127,57 @@ async fn store() -> Option<ToyStore> {
 /// On every lock path, 4 of 5 permits are already taken.
 async fn occupied() -> Option<Occupied<ToyStore>> {
     Some(Occupied::new(store().await?, 4, 5).await)
+}
+
+#[tokio::test]
+async fn a_registered_scheme_is_as_good_as_a_built_in_one() {
+    let unknown = zlock::connect("toy://").await.unwrap_err();
+    assert!(unknown.to_string().contains("unknown scheme; use mem://"), "{unknown}");
+    zlock::register("Toy", Server::default()).unwrap();
+    let client = zlock::connect("toy://anywhere/app").await.unwrap();
+    let _guard = client.mutex("/a").unwrap().acquire().await.unwrap();
+    let lazy = Connect::to("TOY://").connect_lazy().unwrap();
+    assert!(lazy.mutex("/a").unwrap().try_acquire().await.unwrap().is_none());
+    let blocking = std::thread::spawn(|| {
+        let client = zlock::blocking::connect("toy://").unwrap();
+        let is_free = client.mutex("/a").unwrap().try_acquire().unwrap().is_some();
+        client.close().unwrap();
+        is_free
+    });
+    assert!(!tokio::task::spawn_blocking(|| blocking.join().unwrap()).await.unwrap());
+
+    let set = [("ZLOCK_URL", "toy://"), ("ZLOCK_USER", "me"), ("ZLOCK_PASSWORD", "SECRET")];
+    let environment = Environment::read(|name| {
+        set.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
+    });
+    let connect = Connect::to("toy://").with_environment(environment.unwrap());
+    for refused in [connect.clone().connect().await, connect.connect_lazy()] {
+        assert!(
+            refused.unwrap_err().to_string().contains("ZLOCK_USER: invalid argument: is set, and toy://")
+        );
+    }
+    let refused = Connect::to("toy://h?x=1").connect_lazy().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidUrl);
+    let unknown = zlock::connect("tox://").await.unwrap_err();
+    assert!(unknown.to_string().ends_with("etcd+srv://, toy://"), "{unknown}");
+
+    for (scheme, why) in [
+        ("toy", "toy: invalid argument: is registered already"),
+        ("TOY", "TOY: invalid argument: is registered already"),
+        ("mem", "mem: invalid argument: is a scheme of zlock's own"),
+        ("Postgresql", "Postgresql: invalid argument: is a scheme of zlock's own"),
+        ("zk+srv", "zk+srv: invalid argument: is a scheme of zlock's own"),
+        ("", "is not a scheme"),
+        ("1a", "1a: invalid argument: is not a scheme"),
+        ("a://b", "a://b: invalid argument: is not a scheme"),
+        ("a/", "is not a scheme"),
+        ("a?b", "is not a scheme"),
+        ("a@", "is not a scheme"),
+    ] {
+        let refused = zlock::register(scheme, Server::default()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{scheme}");
+        assert!(refused.to_string().contains(why), "{scheme}: {refused}");
+    }
 }
 
 // ANCHOR: suites

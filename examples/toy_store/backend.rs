@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, DataWrite, Deletion, Error, ErrorKind,
-    Existence, FencingToken, Label, LockPath, Needs, Node, NodeData, NodeId, NodeName, Queue, Result,
-    Sequence, SessionEvents, Target, Watch, WatchEvent, async_trait,
+    Background, Close, CloseReason, ConnectUrl, Connector, CoordinationBackend, Created, DataWrite, Deletion,
+    Environment, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Needs, Node, NodeData, NodeId,
+    NodeName, Queue, Result, Sequence, SessionEvents, Target, Watch, WatchEvent, async_trait,
 };
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
@@ -56,6 +56,35 @@ impl ToyBackend {
     pub fn connection(&self) -> Arc<Connection> {
         self.shared.connection.clone()
     }
+}
+
+/// `zlock::register("toy", server)` makes it the server of all URLs `toy://`.
+#[async_trait]
+impl Connector for Server {
+    async fn connect(
+        &self,
+        url: &ConnectUrl,
+        environment: &Environment,
+    ) -> Result<Arc<dyn CoordinationBackend>> {
+        let backend = open(self, url, environment)?;
+        // Waits for the session, at most for the time limit of an operation.
+        backend.shared.budget("connect", &LockPath::new("/toy")?).session().await?;
+        Ok(Arc::new(backend))
+    }
+
+    fn connect_lazy(
+        &self,
+        url: &ConnectUrl,
+        environment: &Environment,
+    ) -> Result<Arc<dyn CoordinationBackend>> {
+        Ok(Arc::new(open(self, url, environment)?))
+    }
+}
+
+fn open(server: &Server, url: &ConnectUrl, environment: &Environment) -> Result<ToyBackend> {
+    url.refuse_params_but(&[])?;
+    environment.refuse_credentials(url.scheme())?;
+    Ok(ToyBackend::connect(server))
 }
 
 impl Shared {

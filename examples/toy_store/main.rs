@@ -49,5 +49,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     while let Some(closed) = workers.join_next().await {
         closed??;
     }
+    // As users of the store have it: by URL.
+    zlock::register("toy", server)?;
+    let client = zlock::connect("toy://").await?;
+    client.mutex("/app/lock")?.acquire().await?.release().await?;
+    client.close().await?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Displays a participant of a lock: a holder or a waiter.
 
 use serde_json::{Value, json};
-use zlock::{Label, Participant};
+use zlock::Participant;
+use zlock::backend::Label;
 
 use crate::output::{Colour, paint, printable, utc};
 

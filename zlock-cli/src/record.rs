@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock::{Client, ErrorKind, NodeName, Participant};
+use zlock::backend::NodeName;
+use zlock::{Client, ErrorKind, Participant};
 
 use crate::args::Record;
 use crate::exit::{self, Failure, say};

@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// A shell script that notes each SIGTERM in a file, and goes on.
-fn noting(file: &std::path::Path) -> String {
+fn ignoring_sigterm(file: &std::path::Path) -> String {
     format!("trap 'echo TERM >> {0}' TERM; echo begun >> {0}; while :; do sleep 0.01; done", file.display())
 }
 
@@ -45,7 +45,7 @@ async fn a_command_that_dies_slowly_keeps_its_lock(site: &Site) {
     };
     let url = site.url(site.proxy.addr(), session) + tick;
     let mut command = zlock(&["run", "--url", &url, "--kill-after", kill_after, "late/slow", "--"]);
-    command.args(["unshare", "--pid", "--fork", "sh", "-c", &noting(&file)]);
+    command.args(["unshare", "--pid", "--fork", "sh", "-c", &ignoring_sigterm(&file)]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     written(&file).await;
     let keeper = keeper_of(pid_of(&child)).await;

@@ -20,6 +20,7 @@ pub use contract::backend::{
     MAX_DATA, Needs, Target,
 };
 pub use contract::background::{Background, Job};
+pub use contract::connector::Connector;
 pub use contract::groups::{Groups, Joined, ListedMember, MemberContents, Registration};
 pub use contract::values::{Consistency, GuardNode, Value, Values, Version, WriteOutcome};
 pub use contract::watch::{Watch, WatchEvent};

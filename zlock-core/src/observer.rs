@@ -63,7 +63,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// Called when an acquisition ends, after `waited`. Called once for each
     /// [`acquisition_started`](Self::acquisition_started), even if the future of the acquisition was dropped.
-    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: Outcome, waited: Duration) {
+    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: AcquireOutcome, waited: Duration) {
         let _ = (lock, outcome, waited);
     }
 
@@ -168,7 +168,7 @@ impl<'a> LockLabels<'a> {
 /// The outcome of an acquisition.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum AcquireOutcome {
     /// The lock was granted.
     Granted,
     /// The time limit passed while the acquisition waited for its turn in the queue, or a single attempt found the
@@ -182,16 +182,16 @@ pub enum Outcome {
     Error,
 }
 
-impl Outcome {
+impl AcquireOutcome {
     /// Returns the outcome in lower case, for the label of a metric.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Granted => "granted",
-            Outcome::Busy => "busy",
-            Outcome::Timeout => "timeout",
-            Outcome::Cancelled => "cancelled",
-            Outcome::Error => "error",
+            AcquireOutcome::Granted => "granted",
+            AcquireOutcome::Busy => "busy",
+            AcquireOutcome::Timeout => "timeout",
+            AcquireOutcome::Cancelled => "cancelled",
+            AcquireOutcome::Error => "error",
         }
     }
 }

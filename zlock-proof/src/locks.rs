@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use zlock::backend::Label;
+use zlock::locks::DynLock;
 use zlock::{
-    Client, DowngradeError, DynLock, Election, Error, FencingToken, Guard, Handoff, InterProcessMutex,
-    Leadership, Lock, LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
+    Client, DowngradeError, Election, Error, FencingToken, Guard, Handoff, InterProcessMutex, Leadership,
+    Lock, LockContext, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
 };
 
 use crate::kind::Kind;
@@ -58,12 +60,12 @@ impl From<Kind> for Wanted {
 
 impl Wanted {
     /// Returns the kind of lock of a template, unless none has it.
-    pub(crate) fn for_template(self) -> Option<LockKind> {
+    pub(crate) fn for_template(self) -> Option<Label> {
         Some(match self.kind {
-            Kind::Mutex => LockKind::Mutex,
-            Kind::Read => LockKind::Read,
-            Kind::Write => LockKind::Write,
-            Kind::Permits { n, max } => LockKind::Permits { n, max },
+            Kind::Mutex => Label::Lock,
+            Kind::Read => Label::Read,
+            Kind::Write => Label::Write,
+            Kind::Permits { n, max } => Label::Permits { weight: n, max, granted: false },
             Kind::Leader => return None,
         })
     }

@@ -45,7 +45,7 @@ pub use locks::mutex::InterProcessMutex;
 pub use locks::participants::Participant;
 pub use locks::rwlock::{ReadLock, ReadWriteLock, WriteLock};
 pub use locks::semaphore::{PermitRequest, Semaphore};
-pub use locks::template::{LockKind, LockTemplate};
+pub use locks::template::LockTemplate;
 pub use members::{Member, Members, MembersView, MembersWatch, Membership};
 pub use place::cohort::Handoff;
 pub use queue::holders;

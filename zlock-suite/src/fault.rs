@@ -153,7 +153,7 @@ impl Faults {
 
     /// Returns how many faults have not happened yet.
     #[must_use]
-    pub fn left(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.lock().plans.iter().map(|plan| plan.times).sum()
     }
 

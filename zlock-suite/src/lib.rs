@@ -17,6 +17,7 @@ mod occupied;
 pub mod outage;
 pub mod overload;
 mod processes;
+pub mod proxy;
 pub mod recipes;
 mod store;
 mod test_lock;

@@ -4,7 +4,7 @@
 //!   loopback ports. They never outlive the test process, however it ends. Their programs are Debian's, or those in the folder `ZLOCK_SERVERS_FOLDER`
 //!   (`cargo xtask test --newest-servers`).
 //! - [`Dns`] is a real DNS server.
-//! - [`FaultProxy`] sits between a client and a server, and breaks the link in every way that a network can.
+//! - [`FaultProxy`], from `zlock-suite`, sits between a client and a server, and breaks the link in every way that a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`Journal`] is the evidence that contenders in several processes leave.
 //! - [`limit`] ends a test that hangs, and [`until`] waits for a condition.
@@ -19,14 +19,12 @@
 mod backends;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-mod fault;
 mod journal;
 mod limit;
 #[cfg(feature = "mem")]
 pub mod mem;
 mod notice;
 mod policy;
-mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
@@ -35,17 +33,16 @@ mod until;
 #[cfg(feature = "zk")]
 pub mod zk;
 
-pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use journal::{Events, Journal};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{
     SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_faketime, have_pgbouncer, have_postgres,
     have_promtool, have_strace, have_zookeeper, postgres_or_skip, zookeeper_or_skip,
 };
-pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};
 pub use server::{
     Daemon, Dns, Ensemble, Etcd, EtcdCluster, Metrics, PgBouncer, PostgresBuilder, PostgresServer, Tls,
     ZooKeeper, ZooKeeperBuilder, end_zookeeper_session, etcdctl,
 };
 pub use until::{ready, report, until};
+pub use zlock_suite::proxy::{Cut, FaultProxy, Flow, Lose, Port, Staged, zk_op, zookeeper_request};

@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock::backend::{ConnectUrl, CoordinationBackend};
-use zlock::{Client, Environment, Error, LockPath, NodeName, SessionEvents, SessionTerms};
+use zlock::backend::{ConnectUrl, CoordinationBackend, NodeName};
+use zlock::{Client, Environment, Error, LockPath, SessionEvents, SessionTerms};
 
 use crate::args;
 use crate::exit::Failure;

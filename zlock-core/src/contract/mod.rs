@@ -2,6 +2,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod background;
+pub(crate) mod connector;
 pub(crate) mod groups;
 pub(crate) mod values;
 pub(crate) mod watch;

@@ -23,7 +23,7 @@ pub struct FailureLog {
 
 impl FailureLog {
     /// Records a failure. Returns `true` if it is to be logged.
-    pub fn is_due(&mut self, failure: impl Display) -> bool {
+    pub fn record(&mut self, failure: impl Display) -> bool {
         if self.causes.len() == MOST {
             self.causes.clear();
         }
@@ -48,7 +48,7 @@ mod tests {
         for second in 0..200 {
             // Two hosts take turns, and after a while they fail in another way.
             let cause = if second < 70 { ["refused", "silent"][second % 2] } else { "no quorum" };
-            if log.is_due(cause) {
+            if log.record(cause) {
                 logged.push(second);
             }
             advance(Duration::from_secs(1)).await;
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn few_causes_are_remembered() {
         let mut log = FailureLog::default();
-        assert!((0..100).all(|number| log.is_due(number)));
+        assert!((0..100).all(|number| log.record(number)));
         assert!(log.causes.len() <= MOST);
     }
 }

@@ -39,7 +39,7 @@ impl Join<'_> {
             if live.members().is_unanswered(&self.id) {
                 let answer = operation.write_alone(lease, Txn::new().and_then([fence.raise()])).await?;
                 fence.raised_by(&answer);
-                live.members().voided(&self.id);
+                live.members().forget_unanswered(&self.id);
             }
             let (carried, renewal) = (fence.known(), live.renewal());
             let is_free = Compare::mod_revision(key, CompareOp::Equal, self.replaced.take().unwrap_or(0));

@@ -35,7 +35,7 @@ impl OwnMembers {
     }
 
     /// Records that no join that was sent before is executed any more.
-    pub(crate) fn voided(&mut self, id: &NodeId) {
+    pub(crate) fn forget_unanswered(&mut self, id: &NodeId) {
         if let Some(state) = self.0.get_mut(id) {
             state.unanswered = 0;
         }
@@ -98,7 +98,7 @@ mod tests {
         members.joined(&id, 9);
         assert_eq!((members.removal(&id), members.revision(&id)), (Some(Removal::Unknown), Some(9)));
         assert!(members.is_unanswered(&id));
-        members.voided(&id);
+        members.forget_unanswered(&id);
         assert!(!members.is_unanswered(&id));
         assert_eq!(members.removal(&id), Some(Removal::Known(9)));
         members.forget(&id);

@@ -42,7 +42,8 @@ pub(crate) fn read(bytes: &[u8]) -> Value<'_> {
         };
     };
     let (text, rest) = split_line(rest);
-    let label = std::str::from_utf8(text).ok().and_then(label).unwrap_or(Label::Lock);
+    // Text that is not UTF-8 is not known either.
+    let label = Label::parse(std::str::from_utf8(text).unwrap_or_default());
     let (line, data) = split_line(rest);
     if let Some(id) = line.strip_prefix(ID).and_then(|id| std::str::from_utf8(id).ok())
         && is_uuid(id)
@@ -82,16 +83,7 @@ pub(crate) fn id_of(node: &Node) -> Option<&NodeId> {
 
 /// Returns the part before the data in the value of a node with this label and this ID.
 pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
-    let label = match label {
-        Label::Write => "write".to_owned(),
-        Label::Read => "read".to_owned(),
-        Label::Candidate => "candidate".to_owned(),
-        Label::Permits { weight, max, granted: false } => format!("permits {weight}of{max}"),
-        Label::Permits { weight, max, granted: true } => format!("granted {weight}of{max}"),
-        // A label that this version does not know is written as one that excludes all other nodes.
-        _ => "lock".to_owned(),
-    };
-    let head = [MARK, label.as_bytes(), b"\n"].concat();
+    let head = [MARK, label.to_string().as_bytes(), b"\n"].concat();
     match node_id {
         Some(node_id) => [&head, ID, node_id.as_str().as_bytes(), b"\n"].concat(),
         None => head,
@@ -104,24 +96,6 @@ pub(crate) fn has_head(key: &str, head: &[u8]) -> [Compare; 2] {
     let from = &head[..head.len() - 1];
     let to = [from, b"\x0b"].concat();
     [Compare::value(key, CompareOp::Greater, from), Compare::value(key, CompareOp::Less, to)]
-}
-
-fn label(text: &str) -> Option<Label> {
-    match text {
-        "lock" => return Some(Label::Lock),
-        "write" => return Some(Label::Write),
-        "read" => return Some(Label::Read),
-        "candidate" => return Some(Label::Candidate),
-        _ => {}
-    }
-    let (kind, permits) = text.split_once(' ')?;
-    let (weight, max) = permits.split_once("of")?;
-    let granted = match kind {
-        "permits" => false,
-        "granted" => true,
-        _ => return None,
-    };
-    Some(Label::Permits { weight: weight.parse().ok()?, max: max.parse().ok()?, granted })
 }
 
 #[cfg(test)]

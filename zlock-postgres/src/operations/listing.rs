@@ -3,7 +3,6 @@
 use tokio_postgres::Row;
 use zlock_core::{FencingToken, Label, Node, NodeId, NodeName, Queue, Sequence, SessionId};
 
-use super::label;
 use crate::error::Failure;
 
 /// A node that was listed.
@@ -38,7 +37,7 @@ fn listed(row: &Row) -> Result<Listed, tokio_postgres::Error> {
 
 impl Listed {
     pub(crate) fn node(&self) -> Node {
-        node(&self.id, label::parse(&self.label), self.seq, self.owner)
+        node(&self.id, Label::parse(&self.label), self.seq, self.owner)
     }
 }
 

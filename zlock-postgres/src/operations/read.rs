@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 use zlock_core::kit::SessionKey;
-use zlock_core::{FencingToken, Node, NodeData, Queue, SessionId};
+use zlock_core::{FencingToken, Label, Node, NodeData, Queue, SessionId};
 
-use super::{label, listing};
+use super::listing;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::Operation;
@@ -50,7 +50,7 @@ impl ReadNode {
     }
 
     pub(crate) fn node(&self, id: &str) -> Node {
-        listing::node(id, label::parse(&self.label), self.seq, self.owner)
+        listing::node(id, Label::parse(&self.label), self.seq, self.owner)
     }
 }
 

@@ -3,7 +3,7 @@
 use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Node, Queue, Watch, WatchEvent};
 
-use super::{label, listing};
+use super::listing;
 use crate::error::Failure;
 use crate::operations::operation::Operation;
 use crate::operations::read::read_node;
@@ -15,7 +15,7 @@ pub(crate) async fn arm_node(
     session: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
-    let (shared, id, text) = (operation.shared, seen.id.as_str(), label::text(seen.label));
+    let (shared, id, text) = (operation.shared, seen.id.as_str(), seen.label.to_string());
     // Notifications must be received before the node is read.
     let listener = shared.heart.listen(session).await;
     let expected = Expected { label: Some(text.clone()), version: None };

@@ -304,7 +304,7 @@ async fn etcd_residue(cluster: &EtcdCluster) -> Vec<String> {
         }
     }
     let server = cluster.members()[0].addr();
-    let listed = spawn_blocking(move || etcdctl::left(server)).await;
+    let listed = spawn_blocking(move || etcdctl::remaining(server)).await;
     left.extend(listed.expect("a look").unwrap_or_else(|error| vec![error.to_string()]));
     left
 }

@@ -102,7 +102,7 @@ fn text(server: SocketAddr, args: &[&str]) -> io::Result<String> {
 ///
 /// # Errors
 /// The server does not respond.
-pub(crate) fn left(server: SocketAddr) -> io::Result<Vec<String>> {
+pub(crate) fn remaining(server: SocketAddr) -> io::Result<Vec<String>> {
     let mut left = Vec::new();
     for args in [&["get", "", "--prefix", "--keys-only"][..], &["lease", "list"]] {
         let text = text(server, args)?;

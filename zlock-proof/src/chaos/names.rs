@@ -57,7 +57,7 @@ pub(crate) async fn run(store: Store, names: u64) -> bool {
             let flat = in_a_process(&format!("etcd://{}", server.connect_string()), names).await;
             let clean = clean(async || {
                 let addr = server.addr();
-                let left = spawn_blocking(move || etcdctl::left(addr)).await.expect("a look");
+                let left = spawn_blocking(move || etcdctl::remaining(addr)).await.expect("a look");
                 (left.expect("an answer").len() as f64, 0.0, server.metrics().await.watches() as f64)
             });
             flat & clean.await

@@ -106,7 +106,7 @@ impl World {
     }
 
     /// Records a release, or the end of the holder. The node must be removed from now on.
-    pub(crate) fn left(&self, tokens: &[FencingToken]) {
+    pub(crate) fn record_end(&self, tokens: &[FencingToken]) {
         self.note(|| format!("{tokens:?} left"));
         let mut state = self.lock();
         for token in tokens {

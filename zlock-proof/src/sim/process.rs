@@ -79,7 +79,7 @@ fn connect(world: &World) -> Present {
     link.delay(random.millis(plan.latency + 1), random.millis(plan.latency + 1));
     let client = Client::builder(backend)
         .with_seed(plan.seed.wrapping_mul(1000) + number as u64)
-        .with_operation_timeout(plan.operation_timeout)
+        .with_response_timeout(plan.operation_timeout)
         .expect("more than nothing")
         .build();
     Present { client, number, link }

@@ -102,7 +102,7 @@ impl Worker {
             Ok(None) => {}
             Ok(Some(inner)) => {
                 inner.helds().into_iter().for_each(|held| world.granted(client, path, kind, held));
-                world.left(&inner.tokens());
+                world.record_end(&inner.tokens());
             }
             Err(e) => self.check_error(client, &e),
         }
@@ -120,7 +120,7 @@ impl Worker {
             _ => holding.reenter().map(Some),
         };
         let Ok(Some(inner)) = inner else {
-            world.left(&tokens);
+            world.record_end(&tokens);
             return None;
         };
         if reads {
@@ -152,7 +152,7 @@ impl Worker {
             Some(Err(e)) => self.check_error(round.present.number, &e.error),
             None => {}
         }
-        world.left(&tokens);
+        world.record_end(&tokens);
         None
     }
 
@@ -165,12 +165,12 @@ impl Worker {
         if manner == 6 {
             tokio::spawn(async move {
                 sleep(time).await;
-                world.left(&tokens);
+                world.record_end(&tokens);
                 drop(holding);
             });
             return;
         }
-        world.left(&tokens);
+        world.record_end(&tokens);
         match manner {
             0..4 => drop(holding),
             4 => drop(cut(self.random.within(1, 6), holding.release()).await),

@@ -69,6 +69,6 @@ struct Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.world.left(&[self.token]);
+        self.world.record_end(&[self.token]);
     }
 }

@@ -133,7 +133,7 @@ impl Drop for Ticket<'_> {
 /// Completes with an error when the backend is closed, or when there has been no session for a long time: the backend's
 /// runtime may not be driven then, nor the driver with it.
 async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
-    let patience = UNATTENDED.max(client.operation_timeout.saturating_mul(2));
+    let patience = UNATTENDED.max(client.response_timeout.saturating_mul(2));
     // A new view: a mem backend that was created outside a runtime begins its first session on this one.
     let mut session = client.backend().session_events();
     loop {

@@ -52,7 +52,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
 /// Acquires the lock if it is free. Writes nothing if a listing shows that it is not.
 pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
     let last = LastFailure::default();
-    match timeout(request.client.operation_timeout, last.observe(try_once(request))).await {
+    match timeout(request.client.response_timeout, last.observe(try_once(request))).await {
         Ok(result) => result,
         Err(_) => Err(request.timed_out("try_acquire", false, last.get())),
     }

@@ -381,7 +381,7 @@ pub(crate) async fn time_to_create(Request { client, path, deadline, .. }: Reque
     }
 }
 
-/// Waits while the connection is interrupted. Returns `false` after the operation timeout.
+/// Waits while the connection is interrupted. Returns `false` after the response timeout.
 async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
     LastFailure::note(|| {
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message("no connection")
@@ -392,7 +392,7 @@ async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
             session.changed().await;
         }
     };
-    timeout(client.operation_timeout, resumed).await.is_ok()
+    timeout(client.response_timeout, resumed).await.is_ok()
 }
 
 /// Waits until a create is admitted.

@@ -81,7 +81,7 @@ impl Barrier {
 
     /// Waits as [`wait`](Self::wait) does, for at most `time`. Then the member withdraws, which takes two or three requests, however many
     /// members withdraw at once, and it is not counted. If a round has counted the member by then, its number is returned. In an
-    /// outage, that may take the client's operation timeout, as may an arrival that was under way. The node is then removed in the
+    /// outage, that may take the client's response timeout, as may an arrival that was under way. The node is then removed in the
     /// background.
     ///
     /// # Errors

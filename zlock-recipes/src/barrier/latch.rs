@@ -130,10 +130,10 @@ impl Latch {
     /// # Examples
     /// See [`Client::latch`].
     pub async fn wait(&self) -> Result<()> {
-        self.value.client.inner().unless_shut_down(("wait", self.path()), self.waits()).await
+        self.value.client.inner().unless_shut_down(("wait", self.path()), self.until_open()).await
     }
 
-    async fn waits(&self) -> Result<()> {
+    async fn until_open(&self) -> Result<()> {
         let now = self.now().await?;
         let closed = now.as_ref().map(|value| value.version);
         if is_open(data(now.as_ref())) {

@@ -55,10 +55,10 @@ impl Meeting {
 
     /// Joins, and waits until a round counts the own node.
     pub(super) async fn pass(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
-        self.client.inner().unless_shut_down(("wait", &self.path), self.waits(deadline)).await
+        self.client.inner().unless_shut_down(("wait", &self.path), self.until_passed(deadline)).await
     }
 
-    async fn waits(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
+    async fn until_passed(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
         let Some(deadline) = deadline else {
             let mut member = Member::arrive(self, self.ready(None).await?).await?;
             return member.counted().await.map(|round| member.passed(round));
@@ -73,7 +73,7 @@ impl Meeting {
             Ok(counted) => counted,
             // Only a write settles whether a round has counted it.
             Err(_) => {
-                let limit = self.client.inner().operation_timeout;
+                let limit = self.client.inner().response_timeout;
                 let withdrawn = timeout(limit, member.withdraw(last.get())).await;
                 withdrawn.unwrap_or_else(|_| Err(self.unsettled(last.get())))
             }

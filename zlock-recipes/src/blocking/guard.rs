@@ -461,9 +461,9 @@ impl<G: sealed::Single> BlockingGuard<G> {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::LockKind;
+    /// use zlock::locks::Permits;
     ///
-    /// let three = LockKind::Permits { n: 3, max: 10 };
+    /// let three = Permits { n: 3, max: 10 };
     /// let template = client.lock_template("/app/workers")?.with_kind(three)?;
     /// assert_eq!(template.execute("reports", |lock| lock.permits())?, Some(3));
     /// # Ok(())

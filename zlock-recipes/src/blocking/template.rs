@@ -8,7 +8,8 @@ use zlock_core::{Error, LockPath, Result};
 use super::client::Client;
 use super::driver::Driver;
 use super::guard::Guard;
-use crate::{Handoff, LockKind};
+use crate::Handoff;
+use crate::kind::Kind;
 
 /// Runs closures while holding a lock that is named below a common root. The blocking version of
 /// [`zlock::LockTemplate`](crate::LockTemplate).
@@ -62,7 +63,7 @@ impl LockTemplate {
         Ok(LockTemplate { template: change(self.template)?, driver: self.driver })
     }
 
-    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`].
+    /// Sets the kind of lock to acquire. Defaults to [`Mutex`](crate::kind::Mutex).
     ///
     /// # Errors
     /// Those of [`zlock::LockTemplate::with_kind`](crate::LockTemplate::with_kind).
@@ -71,14 +72,14 @@ impl LockTemplate {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::LockKind;
+    /// use zlock::locks::Read;
     ///
-    /// let read = client.lock_template("/app/prices")?.with_kind(LockKind::Read)?;
+    /// let read = client.lock_template("/app/prices")?.with_kind(Read)?;
     /// read.execute("tea", |_lock| { /* alongside other readers */ })?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_kind(self, kind: LockKind) -> Result<Self> {
+    pub fn with_kind(self, kind: impl Kind) -> Result<Self> {
         self.map(|template| template.with_kind(kind))
     }
 
@@ -86,7 +87,7 @@ impl LockTemplate {
     /// [`zlock::LockTemplate::with_handoff`](crate::LockTemplate::with_handoff) does.
     ///
     /// # Errors
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the template's kind is not [`Mutex`](crate::kind::Mutex).
     ///
     /// # Examples
     /// ```

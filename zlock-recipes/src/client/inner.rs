@@ -22,7 +22,7 @@ pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
     pub(crate) node_ids: NodeIds,
-    pub(crate) operation_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) places: Arc<Places>,

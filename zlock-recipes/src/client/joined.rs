@@ -54,7 +54,7 @@ pub(crate) struct JoinedId {
 
 impl JoinedId {
     /// Records that the node is being removed. A join with the ID waits for that.
-    pub(crate) fn leaves(&self) {
+    pub(crate) fn mark_leaving(&self) {
         if let Some(state) = self.ids.lock().get_mut(&self.member) {
             *state = Use::Leaving;
         }

@@ -24,7 +24,7 @@ use crate::client::inner::ClientInner;
 use crate::report::{Observing, Reports};
 
 /// The default time limit of a release or a single attempt.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
 ///
@@ -47,7 +47,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 /// let server = MemServer::new();
 /// let client = Client::builder(server.connect())
 ///     .with_node_data("worker 7")?
-///     .with_operation_timeout(Duration::from_secs(5))?
+///     .with_response_timeout(Duration::from_secs(5))?
 ///     .build();
 /// client.close().await?;
 /// # Ok(())
@@ -186,7 +186,7 @@ impl Client {
         ClientBuilder {
             backend: backend.into_backend(),
             node_ids: NodeIds::random(),
-            operation_timeout: OPERATION_TIMEOUT,
+            response_timeout: RESPONSE_TIMEOUT,
             node_data: default_node_data().into(),
         }
     }
@@ -213,13 +213,13 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     backend: Arc<dyn CoordinationBackend>,
     node_ids: NodeIds,
-    operation_timeout: Duration,
+    response_timeout: Duration,
     node_data: Arc<[u8]>,
 }
 
 impl ClientBuilder {
     /// Sets how long a release waits for the server before it continues in the background, and how long a `try_acquire`
-    /// may take. Defaults to 15 seconds. The backend's own operation timeout, which limits each operation of a longer
+    /// may take. Defaults to 15 seconds. The backend's operation timeout, which limits each operation of a longer
     /// call, is an option of the backend.
     ///
     /// # Errors
@@ -233,17 +233,17 @@ impl ClientBuilder {
     /// use zlock::mem::MemServer;
     ///
     /// let builder = Client::builder(MemServer::new().connect());
-    /// let client = builder.with_operation_timeout(std::time::Duration::from_secs(5))?.build();
+    /// let client = builder.with_response_timeout(std::time::Duration::from_secs(5))?.build();
     /// # let _ = client;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_operation_timeout(mut self, timeout: Duration) -> Result<Self> {
+    pub fn with_response_timeout(mut self, timeout: Duration) -> Result<Self> {
         if timeout.is_zero() {
-            let message = "the operation timeout is 0; it must be greater";
+            let message = "the response timeout is 0; it must be greater";
             return Err(Error::new(ErrorKind::InvalidArgument, "client").with_message(message));
         }
-        self.operation_timeout = timeout;
+        self.response_timeout = timeout;
         Ok(self)
     }
 
@@ -283,7 +283,7 @@ impl ClientBuilder {
         Client(Arc::new(ClientInner {
             session: self.backend.session_events(),
             node_ids: self.node_ids,
-            operation_timeout: self.operation_timeout,
+            response_timeout: self.response_timeout,
             node_data: self.node_data,
             admission: Arc::default(),
             places: Arc::default(),

@@ -200,7 +200,7 @@ impl<'a> Leading<'a> {
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
             | ErrorKind::Timeout(_) => {
-                if self.log.is_due(&error) {
+                if self.log.record(&error) {
                     tracing::info!(path = %self.election.path(), %error, "campaigning again");
                 }
                 return Ok(false);

@@ -87,7 +87,7 @@ impl Guard {
     /// Releases the lock and waits until the server has done so. With a [`Handoff`](crate::Handoff), a lock that other
     /// users of the client wait for is passed on instead, without a request.
     ///
-    /// Returns [`Release::Pending`] at once if the connection is interrupted, and after the client's operation timeout if the
+    /// Returns [`Release::Pending`] at once if the connection is interrupted, and after the client's response timeout if the
     /// store does not answer. The release then continues in the background.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ impl WriteGuard {
     /// directly behind the lock are let in. The fencing token stays the same.
     ///
     /// The lock counts as a read lock from the moment when the request is sent, whether or not the store has answered. If the
-    /// store does not answer, this returns after the client's operation timeout, or at once while the session is suspended.
+    /// store does not answer, this returns after the client's response timeout, or at once while the session is suspended.
     /// The client then keeps trying in the background, and other readers are let in once the store has made the change.
     ///
     /// A [`LockContext`] of the writer is not held from then on, and its `lost` reports `Released`. Take

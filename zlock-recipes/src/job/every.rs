@@ -116,7 +116,7 @@ impl RecurringJob {
                 // It may be run again.
                 Ok(Some(run)) => return Ok(Some(run.tick.before())),
                 Err(error) if error.is_retryable() => {
-                    if log.is_due(&error) {
+                    if log.record(&error) {
                         tracing::warn!(path = %self.path(), %error, "the record of a job cannot be read yet");
                     }
                     self.sleep(pauses.next_delay().unwrap_or_default()).await?;
@@ -337,7 +337,7 @@ impl<S: Schedule> Ticks<S> {
             }
             Ok(Err(_)) => {}
             Err(error) if error.is_retryable() => {
-                if self.log.is_due(&error) {
+                if self.log.record(&error) {
                     tracing::warn!(%path, %tick, %error, "a job could not be run");
                 }
                 self.pause().await?;

@@ -244,7 +244,7 @@ impl RecurringJob {
     ///   lost already. The record says that the run has started.
     /// - Those of [`acquire`](crate::LockHandle::acquire) and [`SharedValue::compare_and_set`]. If the error is
     ///   [ambiguous](Error::is_ambiguous), the record may say that the run has ended, or it has started.
-    /// - [`Busy`](ErrorKind::Busy) if another program holds the lock for the client's operation timeout without claiming a tick.
+    /// - [`Busy`](ErrorKind::Busy) if another program holds the lock for the client's response timeout without claiming a tick.
     ///
     /// # Cancel safety
     /// If the future is dropped during the work, the run counts as one whose process died.
@@ -356,7 +356,7 @@ impl RecurringJob {
     ) -> Result<std::result::Result<(Guard, Option<Value>), Outcome<Infallible>>> {
         let (mut is_free, mut wait) = (false, FIRST_WAIT);
         // `None` if that is never.
-        let give_up_at = Instant::now().checked_add(self.reports.client.inner().operation_timeout);
+        let give_up_at = Instant::now().checked_add(self.reports.client.inner().response_timeout);
         loop {
             let record = self.parse(seen.as_ref())?;
             let doubt = self.doubt(record.as_ref(), wanted);

@@ -116,7 +116,7 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// Only the wait for the turn has no limit. While no server answers, the acquisition cannot get its place in the queue, and
     /// fails with `Unavailable` after the backend's operation timeout, 15 seconds by default. If it begins while the connection
-    /// is interrupted, it first waits for the connection, for up to the client's operation timeout, also 15 seconds by default.
+    /// is interrupted, it first waits for the connection, for up to the client's response timeout, also 15 seconds by default.
     ///
     /// Once it has its place, it keeps it as long as the session lives: an outage that the session survives does not end the
     /// wait.
@@ -204,7 +204,7 @@ impl<K: Kind> LockHandle<K> {
     /// the queue. Writes nothing if a listing already shows that.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout) with the client's operation timeout, 15 seconds by default. While no
+    /// As [`acquire_timeout`](Self::acquire_timeout) with the client's response timeout, 15 seconds by default. While no
     /// server answers, it therefore fails with `Timeout`, or with `Unavailable` if the backend's operation timeout is
     /// shorter.
     ///

@@ -1,4 +1,5 @@
-//! The kinds of lock that a [`LockHandle`](crate::LockHandle) can be of.
+//! The kinds of lock that a [`LockHandle`](crate::LockHandle) can be of, and that a [`LockTemplate`](crate::LockTemplate)
+//! can acquire.
 
 use std::fmt::Debug;
 
@@ -16,6 +17,7 @@ use crate::guard::{Guard, LockGuard};
 /// | [`ReadLock`](crate::ReadLock) | [`Read`] | [`Guard`] |
 /// | [`WriteLock`](crate::WriteLock) | [`Write`] | [`WriteGuard`], which can be downgraded |
 /// | [`PermitRequest`](crate::PermitRequest) | [`Permits`] | [`Guard`] |
+/// | one that is known only at run time | [`Label`] | [`Guard`] |
 pub trait Kind: Sealed {
     /// The guard of a held lock: [`WriteGuard`] for a [`WriteLock`](crate::WriteLock), and [`Guard`] for every other lock.
     type Guard: LockGuard + Into<Guard>;
@@ -40,8 +42,10 @@ pub struct Write;
 /// The kind of a request for a semaphore's permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Permits {
-    pub(crate) n: u32,
-    pub(crate) max: u32,
+    /// The number of permits to take.
+    pub n: u32,
+    /// The number of permits that there are.
+    pub max: u32,
 }
 
 pub(crate) mod sealed {

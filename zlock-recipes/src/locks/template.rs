@@ -12,40 +12,10 @@ use crate::client::Client;
 use crate::guard::Guard;
 use crate::guard::context::LockContext;
 use crate::locks::handle::{LockHandle, within};
-use crate::locks::kind::sealed::Sealed;
+use crate::locks::kind::Kind;
+use crate::locks::kind::sealed::Sealed as _;
 use crate::locks::semaphore::permits;
 use crate::place::cohort::Handoff;
-
-/// The kind of lock that a [`LockTemplate`] acquires.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LockKind {
-    /// An [`InterProcessMutex`](crate::InterProcessMutex): one holder at a time.
-    #[default]
-    Mutex,
-    /// A [`ReadWriteLock`](crate::ReadWriteLock) for reading, together with other readers.
-    Read,
-    /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: one holder at a time.
-    Write,
-    /// Some of the permits of a [`Semaphore`](crate::Semaphore).
-    Permits {
-        /// The number of permits that each closure takes.
-        n: u32,
-        /// The number of permits under each name.
-        max: u32,
-    },
-}
-
-impl LockKind {
-    fn label(self) -> Result<Label> {
-        match self {
-            LockKind::Mutex => Ok(Label::Lock),
-            LockKind::Read => Ok(Label::Read),
-            LockKind::Write => Ok(Label::Write),
-            LockKind::Permits { n, max } => permits(n, max).map(|permits| permits.label()).map_err(invalid),
-        }
-    }
-}
 
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "lock template").with_message(message)
@@ -243,28 +213,32 @@ impl LockTemplate {
         Ok(self)
     }
 
-    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
-    /// for writing, share their names: one reads what the other writes.
+    /// Sets the kind of lock to acquire. Defaults to [`Mutex`](crate::kind::Mutex). Templates with the same root, one for
+    /// reading and one for writing, share their names: one reads what the other writes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than the maximum, and for any kind
-    /// but a mutex if the template has a hand-off.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than the maximum, for the label of a
+    /// candidate, and for any kind but a mutex if the template has a hand-off.
     ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::LockKind;
+    /// use zlock::locks::{Read, Write};
     ///
     /// let template = client.lock_template("/app/prices")?;
-    /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
+    /// let (read, write) = (template.clone().with_kind(Read)?, template.with_kind(Write)?);
     /// write.execute("tea", |_lock| async { /* change it */ }).await?;
     /// read.execute("tea", |_lock| async { /* look at it, beside others */ }).await
     /// # }
     /// ```
-    pub fn with_kind(mut self, kind: LockKind) -> Result<Self> {
-        self.label = kind.label()?;
+    pub fn with_kind(mut self, kind: impl Kind) -> Result<Self> {
+        self.label = match kind.label() {
+            Label::Permits { weight, max, .. } => permits(weight, max).map_err(invalid)?.label(),
+            Label::Candidate => return Err(invalid("candidates are those of an election".into())),
+            label => label,
+        };
         self.check_handoff()
     }
 
@@ -299,7 +273,7 @@ impl LockTemplate {
     /// Passes the lock on inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`Mutex`](crate::kind::Mutex).
     ///
     /// # Examples
     /// ```

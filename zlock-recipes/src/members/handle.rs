@@ -134,7 +134,7 @@ impl Members {
             return Err(Error::new(ErrorKind::ShuttingDown, "join").with_path(member));
         }
         let taken =
-            timeout(client.operation_timeout, client.joined.take(&member)).await.unwrap_or_else(|_| {
+            timeout(client.response_timeout, client.joined.take(&member)).await.unwrap_or_else(|_| {
                 let message = "an earlier member of this client with this ID could not be removed yet";
                 Err(Error::new(ErrorKind::Unavailable, "join").with_path(&member).with_message(message))
             })?;

@@ -94,7 +94,7 @@ impl Keep {
     /// Begins to leave: nothing is registered from now on, except by what is under way.
     pub(super) fn leave(&self) {
         if let Some(id) = &*self.id.lock().unwrap_or_else(PoisonError::into_inner) {
-            id.leaves();
+            id.mark_leaving();
         }
         self.leaving.raise();
     }
@@ -128,7 +128,7 @@ pub(super) async fn register(
 ) -> Result<Registration> {
     let mut pauses = PAUSES.start();
     loop {
-        match noting_sessions(keep, own, groups.join(&keep.member, &keep.payload, replaces)).await? {
+        match record_sessions(keep, own, groups.join(&keep.member, &keep.payload, replaces)).await? {
             Joined::Joined(registration) => return Ok(registration),
             Joined::Taken(Some(owner)) if own.contains(&owner) && owner != keep.session.current().id => {
                 pauses.sleep().await;
@@ -147,8 +147,8 @@ pub(super) async fn register(
     }
 }
 
-/// Waits for a join, which may outlast a session, and notes each one in which it may be sent.
-async fn noting_sessions<T>(keep: &Keep, own: &mut Vec<SessionId>, join: impl Future<Output = T>) -> T {
+/// Waits for a join, which may outlast a session, and records each one in which it may be sent.
+async fn record_sessions<T>(keep: &Keep, own: &mut Vec<SessionId>, join: impl Future<Output = T>) -> T {
     let (mut session, mut join) = (keep.session.clone(), pin!(join));
     loop {
         let now = session.current().id;
@@ -265,7 +265,7 @@ async fn remove_until_gone(backend: &dyn CoordinationBackend, keep: &Keep) {
                 tracing::warn!(member = %keep.member, %error, "a member could not be removed");
                 return;
             }
-            if log.is_due(&error) {
+            if log.record(&error) {
                 tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
             }
             pauses.sleep().await;

@@ -116,7 +116,7 @@ impl Membership {
         self.keep.ended().await
     }
 
-    /// Leaves the group. If the server does not confirm that within the client's operation timeout, the background continues, and
+    /// Leaves the group. If the server does not confirm that within the client's response timeout, the background continues, and
     /// the result is [`Pending`](Release::Pending). [`AlreadyLost`](Release::AlreadyLost) if the membership has
     /// [ended](Self::ended).
     ///
@@ -141,7 +141,7 @@ impl Membership {
         if state != SessionState::Connected {
             return Ok(Release::Pending);
         }
-        let removed = timeout(self.client.operation_timeout, self.keep.remove(self.client.backend())).await;
+        let removed = timeout(self.client.response_timeout, self.keep.remove(self.client.backend())).await;
         if has_ended() {
             return Ok(Release::AlreadyLost);
         }

@@ -45,7 +45,7 @@ impl Pauses {
         if !error.is_retryable() || error.is_lock_lost() || !session.current().is_live() {
             return Err(error);
         }
-        if self.log.is_due(&error) {
+        if self.log.record(&error) {
             tracing::warn!(%path, %error, "a request failed; it is repeated while the session lives");
         }
         LastFailure::note(|| error);

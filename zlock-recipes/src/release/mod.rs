@@ -49,7 +49,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     let deleted = tokio::select! {
         biased;
         () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
-        deleted = timeout(client.operation_timeout, removal) => deleted,
+        deleted = timeout(client.response_timeout, removal) => deleted,
     };
     match deleted {
         Err(_) => Ok(Release::Pending),
@@ -144,7 +144,7 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
         tokio::select! {
             biased;
             () = not_connected(hold) => {}
-            answer = timeout(client.operation_timeout, client.backend().relabel(hold.path(), &node, label)) => {
+            answer = timeout(client.response_timeout, client.backend().relabel(hold.path(), &node, label)) => {
                 if let Ok(result) = answer {
                     hold.relabelled(&result);
                     rest.done = result.is_ok();

@@ -131,7 +131,7 @@ impl Job for NodeJob {
                 tracing::warn!(%path, error = %e, "a node could not be {what}");
                 return;
             }
-            if log.is_due(&e) {
+            if log.record(&e) {
                 tracing::warn!(%path, error = %e, "a node could not be {what} yet");
             }
             pauses.sleep().await;

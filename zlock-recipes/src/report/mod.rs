@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::observer::{JobOutcome, LockLabels, MemberState, Observer, Outcome, RequestOutcome};
+use zlock_core::observer::{AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome};
 use zlock_core::{ErrorKind, FencingToken, Label, Result, Session};
 
 /// The observer of a client, which is set at most once.
@@ -52,7 +52,7 @@ impl Observer for Reports {
         self.to(|observer| observer.acquisition_started(lock));
     }
 
-    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: Outcome, waited: Duration) {
+    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: AcquireOutcome, waited: Duration) {
         self.to(|observer| observer.acquisition_ended(lock, outcome, waited));
     }
 
@@ -144,26 +144,26 @@ pub(crate) struct Wait<'a> {
     reports: &'a Reports,
     lock: LockLabels<'a>,
     began: Instant,
-    outcome: Outcome,
+    outcome: AcquireOutcome,
 }
 
 impl<'a> Wait<'a> {
     pub(crate) fn begin(reports: &'a Reports, lock: LockLabels<'a>) -> Self {
         reports.acquisition_started(lock);
         // `Cancelled` unless `end` is called.
-        Wait { reports, lock, began: Instant::now(), outcome: Outcome::Cancelled }
+        Wait { reports, lock, began: Instant::now(), outcome: AcquireOutcome::Cancelled }
     }
 
     /// Sets the outcome of the acquisition, if it is reported. `is_granted` classifies a success.
     pub(crate) fn end<T>(wait: Option<Self>, result: &Result<T>, is_granted: impl FnOnce(&T) -> bool) {
         let Some(mut wait) = wait else { return };
         wait.outcome = match result {
-            Ok(output) if is_granted(output) => Outcome::Granted,
-            Ok(_) => Outcome::Busy,
+            Ok(output) if is_granted(output) => AcquireOutcome::Granted,
+            Ok(_) => AcquireOutcome::Busy,
             Err(error) => match error.kind() {
-                ErrorKind::Busy => Outcome::Busy,
-                ErrorKind::Timeout(_) => Outcome::Timeout,
-                _ => Outcome::Error,
+                ErrorKind::Busy => AcquireOutcome::Busy,
+                ErrorKind::Timeout(_) => AcquireOutcome::Timeout,
+                _ => AcquireOutcome::Error,
             },
         };
     }

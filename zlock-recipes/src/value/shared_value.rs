@@ -188,9 +188,9 @@ impl SharedValue {
     }
 
     /// Waits until no other task changes the value by this handle, since they would all refuse each other's writes. A store that does
-    /// not answer keeps no task waiting for more than the operation timeout.
+    /// not answer keeps no task waiting for more than the response timeout.
     pub(super) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        timeout(self.client.inner().operation_timeout, self.turn.lock()).await.ok()
+        timeout(self.client.inner().response_timeout, self.turn.lock()).await.ok()
     }
 
     /// Replaces the value as it was seen. Returns the value after that, or what it is if it is another one by now.

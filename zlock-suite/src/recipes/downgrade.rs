@@ -283,13 +283,13 @@ pub async fn answer_lost_and_dropped(case: &Case<'_>) {
     }
 }
 
-/// A store that does not respond: after the operation timeout, the lock still is a read lock. Its release does not wait
+/// A store that does not respond: after the response timeout, the lock still is a read lock. Its release does not wait
 /// for the relabel, and a later relabel does not recreate the node.
 pub async fn never_answered(case: &Case<'_>) {
     let time = Duration::from_millis(300);
     let b = case.process().await;
     for side in [Side::Before, Side::After] {
-        let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
+        let a = case.process_with(|builder| builder.with_response_timeout(time).unwrap()).await;
         let path = case.path("lock");
         let write = lock(case, &a).write().acquire().await.unwrap();
         let [first, gate] = [(); 2].map(|()| a.faults.hold(Call::Relabel, side));

@@ -102,13 +102,13 @@ pub async fn t3_an_unanswered_listing_is_repeated<M: Mutual>(case: &Case<'_>) {
             } else {
                 fail();
                 let waiter = tokio::spawn(async move { lock.acquire().await });
-                case.until("the failures have happened", async || b.faults.left() == 0).await;
+                case.until("the failures have happened", async || b.faults.pending() == 0).await;
                 waiter
             };
             case.until_queued(&path, 2).await;
             assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
             let guard = soon("it is served", waiter).await.unwrap().unwrap();
-            assert_eq!(b.faults.left(), 0);
+            assert_eq!(b.faults.pending(), 0);
             assert_eq!(log.with("a request failed").len(), 1, "one line for the same cause");
             assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
             served::<M>(case, &a).await;
@@ -148,7 +148,7 @@ pub async fn t8_the_first_error_counts<M: Mutual>(case: &Case<'_>) {
     let error = soon("the error", case.lock::<M>(&b, "lock").acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotAuthorized);
     case.until_queued(&path, 1).await;
-    assert_eq!((b.faults.left(), log.with("could not be removed").len()), (0, 1));
+    assert_eq!((b.faults.pending(), log.with("could not be removed").len()), (0, 1));
     assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
     served::<M>(case, &b).await;
 }

@@ -200,10 +200,10 @@ pub async fn kept_context_does_not_keep_the_session(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// A release waits for the server for the operation timeout and then returns `Pending`: the background completes it.
-pub async fn release_is_pending_after_the_operation_timeout(case: &Case<'_>) {
+/// A release waits for the server for the response timeout and then returns `Pending`: the background completes it.
+pub async fn release_is_pending_after_the_response_timeout(case: &Case<'_>) {
     let time = Duration::from_millis(700);
-    let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
+    let a = case.process_with(|builder| builder.with_response_timeout(time).unwrap()).await;
     let path = case.path("lock");
     let guard = mutex(case, &a).acquire().await.unwrap();
     let gate = a.faults.hold(Call::Delete, Side::Before);

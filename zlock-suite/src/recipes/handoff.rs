@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 use zlock_core::{ErrorKind, LockPath, Result, SessionState};
-use zlock_recipes::{Guard, Handoff, InterProcessMutex, LockKind, MultiLock, Release, Scope};
+use zlock_recipes::kind::{Read, Write};
+use zlock_recipes::{Guard, Handoff, InterProcessMutex, MultiLock, Release, Scope};
 
 use super::succession::{at, granted, release, waiter};
 use crate::case::LONG;
@@ -409,8 +410,8 @@ pub async fn other_kinds_are_refused(case: &Case<'_>) {
     let a = case.process().await;
     let template = a.client.lock_template(case.path("root")).unwrap();
     let handoff = Handoff::within(HOUR);
-    let reading = template.clone().with_kind(LockKind::Read).unwrap();
+    let reading = template.clone().with_kind(Read).unwrap();
     assert_eq!(reading.with_handoff(handoff).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let handed = template.with_handoff(handoff).unwrap();
-    assert_eq!(handed.with_kind(LockKind::Write).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(handed.with_kind(Write).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

@@ -118,13 +118,13 @@ pub async fn data_that_revokes(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A client with an operation timeout of zero.
-pub async fn operation_timeout(case: &Case<'_>) {
+/// A client with a response timeout of zero.
+pub async fn response_timeout(case: &Case<'_>) {
     let a = case.process().await;
     let builder = Client::builder(a.connection.backend.clone());
-    let error = builder.with_operation_timeout(Duration::ZERO).unwrap_err();
+    let error = builder.with_response_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert!(error.to_string().contains("operation timeout is 0"), "{error}");
+    assert!(error.to_string().contains("response timeout is 0"), "{error}");
     nothing_was_sent(&a);
 }
 
@@ -143,7 +143,7 @@ pub async fn extreme_times(case: &Case<'_>) {
     let b = case.process().await;
     let path = case.path("lock");
     for time in huge {
-        let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
+        let a = case.process_with(|builder| builder.with_response_timeout(time).unwrap()).await;
         let lock = case.lock::<InterProcessMutex>(&a, "lock");
         let guard = lock.acquire_timeout(time).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);

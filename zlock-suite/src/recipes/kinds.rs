@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use zlock_core::ErrorKind;
-use zlock_recipes::{LockKind, LockTemplate, Release};
+use zlock_core::{ErrorKind, Label};
+use zlock_recipes::kind::{Kind, Permits, Read, Write};
+use zlock_recipes::{LockTemplate, Release};
 
 use crate::case::LONG;
 use crate::{Call, Case, Inside, Process};
 
 const NAME: &str = "prices";
-const PERMITS: LockKind = LockKind::Permits { n: 2, max: 5 };
+const PERMITS: Permits = Permits { n: 2, max: 5 };
 
-fn template(case: &Case<'_>, process: &Process, kind: LockKind) -> LockTemplate {
+fn template(case: &Case<'_>, process: &Process, kind: impl Kind) -> LockTemplate {
     let template = process.client.lock_template(case.root()).unwrap().with_kind(kind).unwrap();
     // For the check after the case.
     assert_eq!(template.path(NAME).unwrap(), case.path(NAME));
@@ -28,7 +29,7 @@ fn impatient(template: LockTemplate) -> LockTemplate {
 /// Readers run together, and keep writers out.
 pub async fn readers_run_together(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let (one, two) = (template(case, &a, LockKind::Read), template(case, &b, LockKind::Read));
+    let (one, two) = (template(case, &a, Read), template(case, &b, Read));
     let ((one_in, one_seen), (two_in, two_seen)) = (oneshot::channel(), oneshot::channel());
     // Each ends when the other one is inside.
     let both = async {
@@ -40,10 +41,10 @@ pub async fn readers_run_together(case: &Case<'_>) {
             two.execute(NAME, |_| async {
                 two_in.send(()).unwrap();
                 one_seen.await.unwrap();
-                let write = impatient(template(case, &b, LockKind::Write));
+                let write = impatient(template(case, &b, Write));
                 let error = Box::pin(write.execute(NAME, |_| async {})).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::UpgradeRefused, "in the scope of its own reader");
-                let write = impatient(template(case, &b, LockKind::Write));
+                let write = impatient(template(case, &b, Write));
                 tokio::spawn(async move { write.execute(NAME, |_| async {}).await }).await.unwrap()
             }),
         )
@@ -59,15 +60,15 @@ pub async fn writer_runs_alone(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let inside = Inside::default();
     let write = async |process: &Process| {
-        let template = template(case, process, LockKind::Write).with_wait(LONG, 1).unwrap();
+        let template = template(case, process, Write).with_wait(LONG, 1).unwrap();
         for _ in 0..3 {
             template.execute(NAME, |_| inside.visit()).await.unwrap();
         }
     };
     tokio::join!(write(&a), write(&b), write(&c));
     assert_eq!(inside.visits(), 9);
-    let read = impatient(template(case, &b, LockKind::Read));
-    let busy = template(case, &a, LockKind::Write)
+    let read = impatient(template(case, &b, Read));
+    let busy = template(case, &a, Write)
         .execute(NAME, |held| async move {
             assert!(held.is_held());
             read.execute(NAME, |_| async {}).await
@@ -104,11 +105,9 @@ pub async fn permits_are_shared(case: &Case<'_>) {
 pub async fn nested_execute_reenters(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path(NAME);
-    for (outer, inner) in [
-        (LockKind::Write, LockKind::Write),
-        (LockKind::Write, LockKind::Read),
-        (LockKind::Read, LockKind::Read),
-    ] {
+    for (outer, inner) in
+        [(Label::Write, Label::Write), (Label::Write, Label::Read), (Label::Read, Label::Read)]
+    {
         let (outer, inner, a, path) = (template(case, &a, outer), template(case, &a, inner), &a, &path);
         let writer = b.client.read_write_lock(path).unwrap().write();
         let mut behind = None;
@@ -126,7 +125,7 @@ pub async fn nested_execute_reenters(case: &Case<'_>) {
         let waiting = behind.expect("the closure ran");
         assert_eq!(waiting.await.unwrap().release().await.unwrap(), Release::Released);
     }
-    let (read, write) = (template(case, &a, LockKind::Read), template(case, &a, LockKind::Write));
+    let (read, write) = (template(case, &a, Read), template(case, &a, Write));
     let refused = read.execute(NAME, |_| async { write.execute(NAME, |_| async {}).await }).await.unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::UpgradeRefused);
 }
@@ -134,7 +133,7 @@ pub async fn nested_execute_reenters(case: &Case<'_>) {
 /// The loss of the lock cancels a closure of any kind.
 pub async fn loss_cancels_the_closure(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    for kind in [LockKind::Read, LockKind::Write, PERMITS] {
+    for kind in [Label::Read, Label::Write, Label::Permits { weight: 2, max: 5, granted: true }] {
         let template = template(case, &a, kind);
         let path = case.path(NAME);
         let ended = template.execute(NAME, |_| async {
@@ -145,7 +144,7 @@ pub async fn loss_cancels_the_closure(case: &Case<'_>) {
         });
         assert_eq!(timeout(LONG, ended).await.unwrap().unwrap_err().kind(), ErrorKind::NodeDeleted);
     }
-    let write = template(case, &b, LockKind::Write);
+    let write = template(case, &b, Write);
     write.execute(NAME, |_| async {}).await.unwrap();
 }
 
@@ -154,8 +153,10 @@ pub async fn permits_that_cannot_be(case: &Case<'_>) {
     let a = case.process().await;
     for (n, max) in [(0, 3), (4, 3), (1, 0), (0, 0)] {
         let template = a.client.lock_template(case.root()).unwrap();
-        let error = template.with_kind(LockKind::Permits { n, max }).unwrap_err();
+        let error = template.with_kind(Permits { n, max }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{n} of {max}");
     }
+    let error = a.client.lock_template(case.root()).unwrap().with_kind(Label::Candidate).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     assert_eq!(a.faults.total(), 0);
 }

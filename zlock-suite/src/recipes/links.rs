@@ -284,10 +284,10 @@ pub async fn time_limit_covers_a_broken_link<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// A single attempt is limited, too: by the client's operation timeout.
+/// A single attempt is limited, too: by the client's response timeout.
 pub async fn a_try_is_bounded<M: Mutual>(case: &Case<'_>) {
     let time = case.store.session_timeout() / 4;
-    let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
+    let a = case.process_with(|builder| builder.with_response_timeout(time).unwrap()).await;
     let lock = case.lock::<M>(&a, "lock");
     case.links().freeze(&a.connection).await;
     let began = Instant::now();
@@ -337,7 +337,7 @@ pub async fn t29_close_while_disconnected<M: Mutual>(case: &Case<'_>) {
 /// A timeout while the store cannot be reached: the error says so, and its source is the failure.
 pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
     let short = Duration::from_secs(1);
-    let a = case.process_with(|builder| builder.with_operation_timeout(short).unwrap()).await;
+    let a = case.process_with(|builder| builder.with_response_timeout(short).unwrap()).await;
     let lock = case.lock::<M>(&a, "lock");
     case.links().cut(&a.connection).await;
     case.until_session(&a, 1, SessionState::Suspended).await;

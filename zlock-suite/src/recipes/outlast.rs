@@ -59,7 +59,7 @@ async fn three<M: Mutual>(case: &Case<'_>, process: &Process, name: &str, own: b
 
 /// A process whose releases wait for as long as the backend's operations.
 async fn hasty(case: &Case<'_>) -> Process {
-    case.process_with(|builder| builder.with_operation_timeout(Duration::from_secs(1)).unwrap()).await
+    case.process_with(|builder| builder.with_response_timeout(Duration::from_secs(1)).unwrap()).await
 }
 
 /// Waits for longer than an operation may take, and not until a client library takes the silence for a broken connection: its

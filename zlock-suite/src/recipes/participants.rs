@@ -13,7 +13,7 @@ async fn named_processes(case: &Case<'_>) -> [Process; 2] {
 }
 
 /// Returns the data, whether it holds, and whether it is ours, the head of the queue first.
-fn told(participants: &[Participant]) -> Vec<(&str, bool, bool)> {
+fn view(participants: &[Participant]) -> Vec<(&str, bool, bool)> {
     participants.iter().map(|p| (std::str::from_utf8(&p.data).unwrap(), p.is_holder, p.is_ours)).collect()
 }
 
@@ -36,7 +36,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
     }
     let seen = mine.participants().await.unwrap();
     let expected = [("a", true, true), ("b", false, false), ("special", false, true), ("b", false, false)];
-    assert_eq!(told(&seen), expected);
+    assert_eq!(view(&seen), expected);
     assert_eq!(labels(&seen), [Label::Lock; 4]);
     assert!(seen.is_sorted_by_key(|p| p.created), "{seen:?}");
     assert!(!seen.iter().any(Participant::is_revocation_requested));
@@ -49,7 +49,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
     let seen = others.participants().await.unwrap();
     let asked: Vec<_> = seen.iter().map(Participant::is_revocation_requested).collect();
     assert_eq!(asked, [true, false, false, false]);
-    assert_eq!(told(&seen)[1..], [("b", false, true), ("special", false, false), ("b", false, true)]);
+    assert_eq!(view(&seen)[1..], [("b", false, true), ("special", false, false), ("b", false, true)]);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     for waiter in waiting {
         assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
@@ -68,7 +68,7 @@ pub async fn of_a_read_write_lock(case: &Case<'_>) {
     let reader = tokio::spawn(async move { read.acquire_timeout(LONG).await.unwrap() });
     case.until_queued(&path, 4).await;
     let seen = lock(&a).participants().await.unwrap();
-    assert_eq!(told(&seen), [("a", true, true), ("b", true, false), ("b", false, false), ("a", false, true)]);
+    assert_eq!(view(&seen), [("a", true, true), ("b", true, false), ("b", false, false), ("a", false, true)]);
     assert_eq!(labels(&seen), [Label::Read, Label::Read, Label::Write, Label::Read]);
     assert_eq!(lock(&a).write().participants().await.unwrap(), seen);
     for guard in [one, two] {
@@ -76,7 +76,7 @@ pub async fn of_a_read_write_lock(case: &Case<'_>) {
     }
     let reading = writer.await.unwrap().downgrade().await.unwrap();
     let seen = lock(&a).read().participants().await.unwrap();
-    assert_eq!(told(&seen), [("b", true, false), ("a", true, true)]);
+    assert_eq!(view(&seen), [("b", true, false), ("a", true, true)]);
     assert_eq!(labels(&seen), [Label::Read, Label::Read]);
     assert_eq!(reading.release().await.unwrap(), Release::Released);
     assert_eq!(reader.await.unwrap().release().await.unwrap(), Release::Released);
@@ -92,7 +92,7 @@ pub async fn of_a_semaphore(case: &Case<'_>) {
     let waiter = tokio::spawn(async move { waits.acquire_timeout(2, LONG).await.unwrap() });
     case.until_queued(&path, 3).await;
     let seen = permits(&b).participants().await.unwrap();
-    assert_eq!(told(&seen), [("a", true, false), ("b", true, true), ("a", false, false)]);
+    assert_eq!(view(&seen), [("a", true, false), ("b", true, true), ("a", false, false)]);
     let weights = seen.iter().map(|p| match p.label {
         Label::Permits { weight, max, .. } => (weight, max),
         other => panic!("{other:?}"),
@@ -123,6 +123,6 @@ pub async fn who_has_left_is_left_out(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     gate.open();
     // At the time of the listing, the other one was waiting.
-    assert_eq!(told(&look.await.unwrap()), [("b", false, false)]);
+    assert_eq!(view(&look.await.unwrap()), [("b", false, false)]);
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
 }

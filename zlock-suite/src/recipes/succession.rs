@@ -38,7 +38,7 @@ pub(super) async fn granted(waiter: Waiter) -> Guard {
 
 /// A process whose releases wait only a second for their answers.
 async fn hasty(case: &Case<'_>) -> Process {
-    case.process_with(|builder| builder.with_operation_timeout(Duration::from_secs(1)).unwrap()).await
+    case.process_with(|builder| builder.with_response_timeout(Duration::from_secs(1)).unwrap()).await
 }
 
 /// A place of another process in between is not passed over.

@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
+use zlock_suite::proxy::Port;
 
 use super::daemon::{Daemon, Kind, Look, retry_taken_ports};
-use crate::port::Port;
 
 const KIND: Kind = Kind {
     name: "dnsmasq",

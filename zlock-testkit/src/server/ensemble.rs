@@ -1,11 +1,16 @@
 //! Ensembles of ZooKeeper servers.
 
+use std::time::Duration;
+
 use tokio::runtime::Handle;
+use zlock_suite::proxy::{FaultProxy, Flow, Port};
 
 use super::daemon::{NotReady, POLL, retry_taken_ports};
 use super::zookeeper::{ZooKeeper, ZooKeeperBuilder};
-use crate::fault::{FaultProxy, Flow};
-use crate::port::Port;
+
+/// How long a link between members waits for one that does not listen yet. A member whose connection is refused tries again, but
+/// one whose connection ends begins another election, and may not find the leader before `initLimit`.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An ensemble of real ZooKeeper servers.
 #[derive(Debug)]
@@ -58,7 +63,7 @@ impl Ensemble {
         let pairs = (0..size).flat_map(|one| (0..size).map(move |other| (one, other)));
         for (follower, leader) in pairs.filter(|(one, other)| is_linked && one != other) {
             let proxy =
-                Handle::current().block_on(FaultProxy::start_between_members(ports[2 * leader].addr()));
+                Handle::current().block_on(FaultProxy::start_patient(ports[2 * leader].addr(), PATIENCE));
             links.push(Link { follower, leader, proxy });
         }
         // The members' configurations of each other may differ.

@@ -8,11 +8,11 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use zlock_suite::proxy::Port;
 
 use super::daemon::{Daemon, Kind, Look, NotReady, POLL, retry_taken_ports};
 use super::programs::Programs;
 use super::tls::make_certificate;
-use crate::port::Port;
 
 const KIND: Kind = Kind {
     name: "etcd",

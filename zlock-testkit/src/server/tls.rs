@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::port::Port;
+use zlock_suite::proxy::Port;
 
 const PASSWORD: &str = "zlock-test";
 

@@ -8,12 +8,12 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use zlock_suite::proxy::Port;
 
 use super::daemon::{Daemon, Kind, Look, retry_taken_ports};
 use super::four_letter;
 use super::programs::Programs;
 use super::tls::Tls;
-use crate::port::Port;
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 

@@ -1,10 +1,11 @@
 //! Types that can be moved and shared between tasks, checked by the compiler.
 
+use zlock::locks::DynLock;
 use zlock::mem::MemServer;
 use zlock::{
-    Client, ClientBuilder, DowngradeError, DynLock, Error, Guard, InterProcessMutex, LockContext,
-    LockTemplate, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release,
-    Result, Scope, Semaphore, SessionEvents, WriteGuard, WriteLock,
+    Client, ClientBuilder, DowngradeError, Error, Guard, InterProcessMutex, LockContext, LockTemplate,
+    MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Result, Scope,
+    Semaphore, SessionEvents, WriteGuard, WriteLock,
 };
 
 fn send<T: Send>(value: T) -> T {

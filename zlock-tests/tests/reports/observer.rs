@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use zlock::mem::{Fault, MemBackend, MemOptions, MemServer, Operation};
-use zlock::observer::{LockLabels, Observer, Outcome, RequestOutcome};
+use zlock::observer::{AcquireOutcome, LockLabels, Observer, RequestOutcome};
 use zlock::{Client, ErrorKind, LockPath, Release, Session, SessionState};
 use zlock_testkit::limit;
 
@@ -18,7 +18,7 @@ struct Seen(Mutex<Reports>);
 
 #[derive(Clone, Default)]
 struct Reports {
-    waits: Vec<(String, Outcome, Duration)>,
+    waits: Vec<(String, AcquireOutcome, Duration)>,
     waiting: i32,
     holds: Vec<(String, Duration)>,
     held: i32,
@@ -60,7 +60,7 @@ impl Observer for Seen {
         self.0.lock().unwrap().waiting += 1;
     }
 
-    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: Outcome, waited: Duration) {
+    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: AcquireOutcome, waited: Duration) {
         let mut seen = self.0.lock().unwrap();
         seen.waiting -= 1;
         seen.waits.push((name(lock), outcome, waited));
@@ -126,22 +126,22 @@ async fn each_outcome_of_an_acquisition_is_reported() {
         let mutex = client.mutex("/a").unwrap().with_metric_name("orders");
         let last = || seen.reports().waits.last().cloned().unwrap();
         mutex.acquire().await.unwrap().release().await.unwrap();
-        assert_eq!(last(), ("mutex \"orders\"".into(), Outcome::Granted, Duration::ZERO));
+        assert_eq!(last(), ("mutex \"orders\"".into(), AcquireOutcome::Granted, Duration::ZERO));
 
         let held = other.mutex("/a").unwrap().acquire().await.unwrap();
         assert_eq!(mutex.acquire_timeout(3 * SECOND).await.unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(last(), ("mutex \"orders\"".into(), Outcome::Busy, 3 * SECOND));
+        assert_eq!(last(), ("mutex \"orders\"".into(), AcquireOutcome::Busy, 3 * SECOND));
         assert!(mutex.try_acquire().await.unwrap().is_none());
-        assert_eq!((last().1, seen.reports().waits.len()), (Outcome::Busy, 3));
+        assert_eq!((last().1, seen.reports().waits.len()), (AcquireOutcome::Busy, 3));
 
         assert!(timeout(2 * SECOND, mutex.acquire()).await.is_err());
-        assert_eq!(last(), ("mutex \"orders\"".into(), Outcome::Cancelled, 2 * SECOND));
+        assert_eq!(last(), ("mutex \"orders\"".into(), AcquireOutcome::Cancelled, 2 * SECOND));
 
         server.inject(Fault::lose_request(Operation::Create).times(u64::MAX));
         assert!(mutex.acquire_timeout(SECOND).await.unwrap_err().is_timeout());
-        assert_eq!(last(), ("mutex \"orders\"".into(), Outcome::Timeout, SECOND));
+        assert_eq!(last(), ("mutex \"orders\"".into(), AcquireOutcome::Timeout, SECOND));
         assert_eq!(mutex.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
-        assert_eq!(last().1, Outcome::Error);
+        assert_eq!(last().1, AcquireOutcome::Error);
         server.clear_faults();
 
         drop(held);
@@ -213,10 +213,12 @@ async fn counts_return_to_zero_after_dropped_futures() {
         let reports = seen.until(|reports| reports.held == 0).await;
         assert_eq!((reports.waiting, reports.waits.len()), (0, 138));
         assert_eq!(
-            reports.waits.iter().filter(|wait| wait.1 == Outcome::Granted).count(),
+            reports.waits.iter().filter(|wait| wait.1 == AcquireOutcome::Granted).count(),
             reports.holds.len()
         );
-        assert!(!reports.holds.is_empty() && reports.waits.iter().any(|wait| wait.1 == Outcome::Cancelled));
+        assert!(
+            !reports.holds.is_empty() && reports.waits.iter().any(|wait| wait.1 == AcquireOutcome::Cancelled)
+        );
         while client.pending_cleanups() > 0 {
             sleep(SECOND).await;
         }
@@ -304,7 +306,7 @@ impl Observer for Panics {
         panic!("acquisition_started");
     }
 
-    fn acquisition_ended(&self, _: LockLabels<'_>, _: Outcome, _: Duration) {
+    fn acquisition_ended(&self, _: LockLabels<'_>, _: AcquireOutcome, _: Duration) {
         panic!("acquisition_ended");
     }
 

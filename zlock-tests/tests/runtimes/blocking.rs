@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use zlock::blocking::{self, Client, Guard, JobRun};
 use zlock::job::Outcome;
+use zlock::locks::Write;
 use zlock::mem::{MemLink, MemServer};
-use zlock::{Close, CompareAndSet, Error, ErrorKind, Handoff, LockKind, Release, Result, Then};
+use zlock::{Close, CompareAndSet, Error, ErrorKind, Handoff, Release, Result, Then};
 use zlock_testkit::{Process, limit};
 
 const PATH: &str = "/app/lock";
@@ -123,7 +124,7 @@ fn every_kind_is_entered_again_as_it_is_in_async_code() {
 
     let template = client.lock_template("/app/locks").unwrap();
     let handed = template.clone().with_handoff(Handoff::within(MOMENT)).unwrap();
-    for template in [&template, &template.clone().with_kind(LockKind::Write).unwrap(), &handed] {
+    for template in [&template, &template.clone().with_kind(Write).unwrap(), &handed] {
         let nested = template.execute("order", |lock| {
             template.execute("order", |again| lock.fencing_token() == again.fencing_token())
         });

@@ -70,7 +70,7 @@ fn release_pending_on_another_runtime() {
     let home = threads(1);
     let backend = home.block_on(async { server.connect() });
     let link = backend.link();
-    let client = Client::builder(backend).with_operation_timeout(Duration::from_millis(100)).unwrap().build();
+    let client = Client::builder(backend).with_response_timeout(Duration::from_millis(100)).unwrap().build();
     let guard = runtime().block_on(async { mutex(&client).acquire().await.unwrap() });
     runtime().block_on(async {
         link.cut();

@@ -196,7 +196,7 @@ impl<T> Sessions<T> {
         let is_due = {
             let mut state = self.lock();
             state.last_attempt = Some(error.clone());
-            state.attempts_log.is_due(&error)
+            state.attempts_log.record(&error)
         };
         if is_due {
             tracing::warn!(%error, "no session yet");

@@ -34,7 +34,8 @@ use crate::locks::participants::Participant;
 /// # let client = zlock::connect("mem://").await?;
 /// use std::time::Duration;
 ///
-/// use zlock::{DynLock, MultiLock};
+/// use zlock::MultiLock;
+/// use zlock::locks::DynLock;
 ///
 /// let order = client.mutex("/app/orders/42")?;
 /// let prices = client.read_write_lock("/app/prices")?.read();
@@ -73,7 +74,8 @@ impl MultiLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::{DynLock, MultiLock};
+    /// use zlock::MultiLock;
+    /// use zlock::locks::DynLock;
     ///
     /// let order = client.mutex("/app/orders/42")?;
     /// let prices = client.read_write_lock("/app/prices")?.read();
@@ -189,7 +191,7 @@ impl MultiLock {
     /// Acquires the locks if all are free. Returns `None` if one is not; then none is held.
     ///
     /// # Errors
-    /// Those of [`LockHandle::try_acquire`]. Each lock has its client's operation timeout.
+    /// Those of [`LockHandle::try_acquire`]. Each lock has its client's response timeout.
     ///
     /// # Cancel safety
     /// Same as [`acquire`](Self::acquire).

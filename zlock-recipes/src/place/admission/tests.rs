@@ -5,7 +5,7 @@ use std::iter::from_fn;
 use std::pin::Pin;
 
 use tokio::time::advance;
-use zlock_core::observer::{LockLabels, Observer, Outcome};
+use zlock_core::observer::{AcquireOutcome, LockLabels, Observer};
 use zlock_core::{ErrorKind, Phase};
 use zlock_mem::{MemServer, Operation};
 
@@ -183,10 +183,10 @@ async fn no_create_begins_in_vain() {
 }
 
 #[derive(Debug, Default)]
-struct Ends(Mutex<Vec<Outcome>>);
+struct Ends(Mutex<Vec<AcquireOutcome>>);
 
 impl Observer for Ends {
-    fn acquisition_ended(&self, _: LockLabels<'_>, outcome: Outcome, _: Duration) {
+    fn acquisition_ended(&self, _: LockLabels<'_>, outcome: AcquireOutcome, _: Duration) {
         self.0.lock().unwrap().push(outcome);
     }
 }
@@ -206,5 +206,5 @@ async fn who_waits_to_be_admitted_sends_nothing_and_learns_why() {
     advance(ANSWER).await;
     client.close().await.unwrap();
     assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*ends.0.lock().unwrap(), [Outcome::Timeout, Outcome::Error]);
+    assert_eq!(*ends.0.lock().unwrap(), [AcquireOutcome::Timeout, AcquireOutcome::Error]);
 }

@@ -4,12 +4,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use zlock_suite::proxy::Port;
+
 use super::super::daemon::{Daemon, Kind, Look, retry_taken_ports};
 use super::super::programs::Programs;
 use super::layout::USER;
 use super::server::PostgresServer;
 use super::template;
-use crate::port::Port;
 
 const KIND: Kind = Kind {
     name: "PgBouncer",

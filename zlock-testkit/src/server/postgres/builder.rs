@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use zlock_suite::proxy::Port;
+
 use super::super::daemon::retry_taken_ports;
 use super::super::tls::make_certificate;
 use super::layout::{CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY, KEY, OPERATOR, USER, data};
 use super::psql::psql;
 use super::server::PostgresServer;
 use super::template;
-use crate::port::Port;
 
 /// Small, because a test program may have several servers. Durability is the default: a flush costs nothing in memory.
 const CONFIG: &str = "

@@ -1,11 +1,12 @@
 //! Streaming replicas, which can be cut off and promoted.
 
+use zlock_suite::proxy::Port;
+
 use super::super::daemon::retry_taken_ports;
 use super::super::programs::Programs;
 use super::layout::{OPERATOR, data};
 use super::server::PostgresServer;
 use super::template;
-use crate::port::Port;
 use crate::until;
 
 impl PostgresServer {

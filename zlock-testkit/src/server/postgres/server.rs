@@ -7,12 +7,13 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zlock_suite::proxy::Port;
+
 use super::super::daemon::{Daemon, Look};
 use super::super::programs::Programs;
 use super::layout::{CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY, CLOCK, KIND, OPERATOR, USER, data};
 use super::psql::psql;
 use super::template;
-use crate::port::Port;
 use crate::until;
 
 /// A real PostgreSQL server on a free loopback port, with its own folder, which is in memory if there is room.

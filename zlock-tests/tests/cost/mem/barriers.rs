@@ -53,7 +53,7 @@ async fn member_that_cannot_withdraw_says_so() {
     let backend = MemServer::new().connect();
     let link = backend.link();
     let (time, timeout) = (Duration::from_secs(1), Duration::from_secs(2));
-    let client = Client::builder(backend).with_operation_timeout(timeout).unwrap().build();
+    let client = Client::builder(backend).with_response_timeout(timeout).unwrap().build();
     let barrier = client.barrier("/app/barrier", 2).unwrap();
     let began = Instant::now();
     let waits = tokio::spawn(async move { barrier.wait_timeout(time).await });

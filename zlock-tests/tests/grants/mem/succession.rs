@@ -44,7 +44,7 @@ async fn a_waiter_survives_an_outage_that_its_session_survives() {
         let backend = server.connect_with(options);
         let link = backend.link();
         let client = Client::builder(backend)
-            .with_operation_timeout(Duration::from_secs(if begins == 1 { 3 } else { 15 }))
+            .with_response_timeout(Duration::from_secs(if begins == 1 { 3 } else { 15 }))
             .unwrap()
             .build();
         let held = mutex(&client).acquire().await.unwrap();

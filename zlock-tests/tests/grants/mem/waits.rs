@@ -99,9 +99,9 @@ async fn a_remote_waiter_waits_for_one_batch_of_each_client() {
 
 /// A waiter of the local queue computes with the operation timeout.
 #[tokio::test(start_paused = true)]
-async fn no_operation_timeout_is_too_long() {
+async fn no_response_timeout_is_too_long() {
     let builder = Client::builder(MemServer::new().connect());
-    let client = builder.with_operation_timeout(Duration::MAX).unwrap().build();
+    let client = builder.with_response_timeout(Duration::MAX).unwrap().build();
     let lock = client.mutex("/app/lock").unwrap().with_handoff(Handoff::within(Duration::MAX));
     let guard = lock.acquire().await.unwrap();
     assert_eq!(lock.acquire_timeout(SECTION).await.unwrap_err().kind(), ErrorKind::Busy);

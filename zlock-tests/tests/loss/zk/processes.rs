@@ -28,7 +28,7 @@ fn child(test: &str, hosts: &str, folder: &Path, fate: Fate) -> Process {
 }
 
 /// The arguments of a child: the servers, and the shared folder.
-fn told() -> (String, PathBuf) {
+fn arguments() -> (String, PathBuf) {
     let variable = |name| std::env::var(name).unwrap();
     (variable("ZLOCK_CHILD_HOSTS"), variable("ZLOCK_CHILD_FOLDER").into())
 }
@@ -46,7 +46,7 @@ enum Fate {
 #[tokio::test]
 #[ignore = "run by other tests in a process of its own"]
 async fn child_flags() {
-    let (hosts, folder) = told();
+    let (hosts, folder) = arguments();
     let mutex = mutex(hosts, LONG, "/processes/flag").await;
     let (flag, counter) = (folder.join("flag"), folder.join("counter"));
     for _ in 0..ROUNDS {
@@ -119,7 +119,7 @@ impl Storage {
 #[tokio::test]
 #[ignore = "run by other tests in a process of its own"]
 async fn child_counts() {
-    let (hosts, folder) = told();
+    let (hosts, folder) = arguments();
     let fate = std::env::var("ZLOCK_CHILD_FATE").unwrap();
     let session = if fate == "Nothing" { LONG } else { SHORT };
     let mutex = mutex(hosts, session, "/processes/storage").await;

@@ -373,7 +373,7 @@ async fn a_timeout_says_that_there_is_no_server() {
         let url = format!("zk://{}?session_timeout=2s&connect_timeout=1s", server.connect_string());
         let backend =
             zlock::zk::ZkBackend::connect(zlock::zk::ZkOptions::from_url(&url).unwrap()).await.unwrap();
-        let client = Client::builder(backend).with_operation_timeout(SHORT).unwrap().build();
+        let client = Client::builder(backend).with_response_timeout(SHORT).unwrap().build();
         let lock = client.mutex("/stopped").unwrap();
         release(lock.acquire().await.unwrap()).await;
         server.stop();

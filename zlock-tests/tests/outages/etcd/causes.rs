@@ -30,7 +30,7 @@ async fn a_timeout_says_that_the_database_is_full() {
         let server = Etcd::start().await;
         let options = options(&server.connect_string()).with_operation_timeout(2 * SHORT);
         let client = Client::builder(EtcdBackend::connect(options).await.unwrap());
-        let client = client.with_operation_timeout(SHORT).unwrap().build();
+        let client = client.with_response_timeout(SHORT).unwrap().build();
         let lock = client.mutex("/full/lock").unwrap();
         let observer = observer(&server.connect_string()).await;
         let alarm = async |action| {
@@ -72,7 +72,7 @@ async fn what_fills_the_database_is_not_left_behind() {
         let options = options(&hosts).with_ttl(Duration::from_secs(300)).with_operation_timeout(2 * SHORT);
         // A batch is refused as a whole by some versions, and executed by others.
         let backend = EtcdBackend::connect(options.with_batching(false)).await.unwrap();
-        let client = Client::builder(backend).with_operation_timeout(SHORT).unwrap().build();
+        let client = Client::builder(backend).with_response_timeout(SHORT).unwrap().build();
         let observer = observer(&hosts).await;
         let mut tasks = JoinSet::new();
         for n in 0..32 {

@@ -107,7 +107,7 @@ fn storm_of_hasty_clients() {
         }
         let client = |n: usize, millis| {
             let builder = Client::builder(backends[n].clone());
-            builder.with_operation_timeout(Duration::from_millis(millis)).unwrap().build()
+            builder.with_response_timeout(Duration::from_millis(millis)).unwrap().build()
         };
         let clients = [client(0, 2), client(0, 20), client(1, 4), client(1, 15_000)];
         let inside = Arc::new(Mutex::new(Vec::<(u64, zlock::LockContext)>::new()));

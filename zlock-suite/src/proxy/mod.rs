@@ -1,7 +1,17 @@
-//! A network link that tests can break.
+//! A network link that tests can break: [`FaultProxy`], for the [`Links`](crate::Links) of a store that has a server.
+//!
+//! What the suites do to a connection, a proxy does as follows:
+//!
+//! | method of `Links` | call |
+//! |---|---|
+//! | `cut`, and `connect_cut` before it connects | [`refuse`](FaultProxy::refuse), then [`cut`](FaultProxy::cut) with [`Cut::Fin`] |
+//! | `freeze` | [`freeze`](FaultProxy::freeze) |
+//! | `mute` | [`to_client`](FaultProxy::to_client) with [`Flow::Swallow`] |
+//! | `heal` | [`heal`](FaultProxy::heal) |
 
 mod framing;
 mod link;
+mod port;
 mod settings;
 
 use std::io::ErrorKind;
@@ -18,9 +28,9 @@ use tokio::time::Instant;
 use self::framing::Framing;
 pub use self::framing::{zk_op, zookeeper_request};
 use self::link::Link;
+pub use self::port::Port;
 use self::settings::{Control, Fault, Gate, Shared};
 pub use self::settings::{Cut, Flow, Lose, Staged};
-use crate::port::Port;
 
 /// A TCP proxy on its own loopback port, between clients and one server. All settings can be changed while connections are
 /// open, and apply to open and new connections.
@@ -40,11 +50,10 @@ impl FaultProxy {
         Self::start_framed(upstream, Framing::Raw).await
     }
 
-    /// Starts a proxy between two members of an ensemble. It waits some seconds for a member that does not listen yet. A member
-    /// whose connection is refused tries again, but one whose connection ends begins another election, and may not find the
-    /// leader before `initLimit`.
-    pub(crate) async fn start_between_members(upstream: SocketAddr) -> Self {
-        Self::start_with(upstream, Framing::Raw, Duration::from_secs(5)).await
+    /// Starts a proxy for a TCP server that may not listen yet. A client's connection waits for the server, for at most
+    /// `patience`, before it ends.
+    pub async fn start_patient(upstream: SocketAddr, patience: Duration) -> Self {
+        Self::start_with(upstream, Framing::Raw, patience).await
     }
 
     /// Starts a proxy for a ZooKeeper server. It recognizes individual requests and responses.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task};
+use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task, repeat};
 use zlock_core::{
     Background, Close, CloseReason, ConnectUrl, Connector, CoordinationBackend, Created, DataWrite, Deletion,
     Environment, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Needs, Node, NodeData, NodeId,
@@ -36,7 +36,7 @@ pub struct Shared {
     connection: Arc<Connection>,
     options: Options,
     pub sessions: Sessions<()>,
-    pub receipts: Arc<Receipts<(), ()>>,
+    pub receipts: Arc<Receipts<()>>,
 }
 
 impl ToyBackend {
@@ -188,25 +188,33 @@ impl Shared {
         writes: bool,
         run: impl Fn(&mut Table, SessionKey) -> R,
     ) -> Result<(SessionKey, R)> {
-        loop {
-            let session = budget.session().await?;
-            let run = |table: &mut Table| table.is_live(session.id).then(|| run(table, session));
-            let answer = self.connection.transaction(run);
-            let interrupted = match self.sessions.run_until_ended(session, budget.deadline(), answer).await {
-                Ok(Ok(Some(answer))) => {
-                    // The next request to keep the session alive need not be waited for.
-                    self.sessions.resume(session);
-                    return budget.finish(Ok((session, answer)));
-                }
-                Ok(Ok(None)) => {
-                    self.sessions.lose(session);
-                    Interrupted::SessionLost
-                }
-                Ok(Err(Disconnected)) => Interrupted::Disconnected,
-                Err(interrupted) => interrupted,
-            };
-            budget.ambiguous |= writes;
-            budget.retry(interrupted).await?;
+        repeat!(budget, |session| async {
+            let answer = self.attempt(budget, session, |table| run(table, session)).await;
+            let answer = if writes { budget.record(answer) } else { answer };
+            answer.map(|answer| (session, answer))
+        })
+    }
+
+    /// Runs a transaction in this session.
+    pub async fn attempt<R>(
+        &self,
+        budget: &Budget<'_, ()>,
+        session: SessionKey,
+        run: impl FnOnce(&mut Table) -> R,
+    ) -> Result<R, Interrupted> {
+        let run = |table: &mut Table| table.is_live(session.id).then(|| run(table));
+        let answer = self.connection.transaction(run);
+        match self.sessions.run_until_ended(session, budget.deadline(), answer).await? {
+            Ok(Some(answer)) => {
+                // The next request to keep the session alive need not be waited for.
+                self.sessions.resume(session);
+                Ok(answer)
+            }
+            Ok(None) => {
+                self.sessions.lose(session);
+                Err(Interrupted::SessionLost)
+            }
+            Err(Disconnected) => Err(Interrupted::Disconnected),
         }
     }
 

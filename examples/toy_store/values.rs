@@ -1,12 +1,17 @@
 //! The values of the store: rows without a session.
 
-use zlock_core::kit::SessionKey;
+use std::sync::Arc;
+
+use zlock_core::kit::{
+    Budget, Failure, FailureClass, Interrupted, Receipt, Receipts, SessionKey, ValueStore, ValueWrite,
+    write_value,
+};
 use zlock_core::{
-    Consistency, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WatchEvent,
+    Consistency, Error, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WatchEvent,
     WriteOutcome, async_trait,
 };
 
-use crate::backend::ToyBackend;
+use crate::backend::{Shared, ToyBackend};
 use crate::server::{Row, Table};
 
 /// Returns the parent and the name of the row with a value.
@@ -55,22 +60,69 @@ impl Values for ToyBackend {
         data: &[u8],
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
-        let mut budget = self.shared.budget("write_value", path);
-        budget.check_size(data)?;
-        let (Some(parent), name) = split(path) else {
-            return Err(budget.error(ErrorKind::InvalidPath).with_message("a value needs a parent"));
+        write_value(&self.shared, self.shared.budget("write_value", path), expected, data, guard).await
+    }
+}
+
+/// The reason why a write has no outcome.
+#[derive(Debug)]
+pub enum WriteFailure {
+    Interrupted(Interrupted),
+    NotAValue,
+    NoParent,
+}
+
+impl From<Interrupted> for WriteFailure {
+    fn from(interrupted: Interrupted) -> Self {
+        WriteFailure::Interrupted(interrupted)
+    }
+}
+
+impl Failure for WriteFailure {
+    fn classify(&self) -> FailureClass {
+        let kind = match self {
+            WriteFailure::Interrupted(interrupted) => return interrupted.classify(),
+            WriteFailure::NotAValue => ErrorKind::InvalidArgument,
+            WriteFailure::NoParent => ErrorKind::InvalidPath,
         };
-        // A row of the session, next to the value: a transaction that was run already finds it, and does nothing.
-        let receipt = self.shared.receipts.take(&(), path).await;
-        let receipt_name = format!("receipt {}", receipt.number);
-        let (own, deletes) = (self.shared.sessions.own(), guard.and_then(|guard| guard.deletes.as_ref()));
-        let _hidden = deletes.map(|node| own.hide(&node.id));
-        let began_in = budget.session().await?;
-        if expected.is_none() {
-            // In the next session, nothing would show that the value was created and deleted already.
-            budget = budget.of_node(Some(began_in.id));
+        FailureClass { kind, ambiguous: false, retryable: false }
+    }
+
+    fn explain(self, error: Error) -> Error {
+        match self {
+            WriteFailure::Interrupted(interrupted) => interrupted.explain(error),
+            WriteFailure::NotAValue => error.with_message("the row belongs to a session"),
+            WriteFailure::NoParent => error.with_message("a value needs a parent"),
         }
-        let write = |table: &mut Table, session: SessionKey| {
+    }
+}
+
+/// A write that is dropped is never run later, so nothing needs to be voided.
+impl ValueStore for Shared {
+    type Operation<'a> = Budget<'a, ()>;
+    type Live = ();
+    type Known = ();
+    type Failure = WriteFailure;
+
+    fn receipts(&self, session: SessionKey) -> Option<Arc<Receipts<()>>> {
+        self.sessions.get(session).map(|_| self.receipts.clone())
+    }
+
+    fn budget<'o, 'a>(budget: &'o mut Self::Operation<'a>) -> &'o mut Budget<'a, ()> {
+        budget
+    }
+
+    async fn write(
+        &self,
+        write: &mut ValueWrite<'_, Self::Operation<'_>>,
+        receipt: &mut Receipt<()>,
+    ) -> Result<Option<WriteOutcome>, WriteFailure> {
+        let ValueWrite { operation: budget, expected, data, guard } = write;
+        let (path, session, expected, guard) = (budget.path(), receipt.session, *expected, *guard);
+        let (Some(parent), name) = split(path) else { return Err(WriteFailure::NoParent) };
+        // A row of the session, next to the value: a transaction that was run already finds it, and does nothing.
+        let receipt_name = format!("receipt {}", receipt.number);
+        let run = |table: &mut Table| {
             let is_receipt = |row: &&Row| {
                 row.name == receipt_name
                     && row.session == Some(session.id)
@@ -110,21 +162,7 @@ impl Values for ToyBackend {
             );
             Some(WriteOutcome::Written(Version::new(expected.map_or(revision, Version::created), revision)))
         };
-        let (session, outcome) = self.shared.transaction(&mut budget, true, write).await?;
-        let Some(outcome) = outcome else {
-            return Err(budget
-                .error(ErrorKind::InvalidArgument)
-                .with_message("the row belongs to a session"));
-        };
-        let is_past_unknown = budget.ambiguous && began_in != session;
-        match outcome {
-            WriteOutcome::Written(_) => {
-                deletes.into_iter().for_each(|node| own.remove(&node.id));
-                Ok(outcome)
-            }
-            // A transaction in an earlier session, which has no receipts any more, may have written it.
-            _ if is_past_unknown => Err(budget.error(ErrorKind::SessionLost)),
-            _ => Ok(outcome),
-        }
+        let answer = self.attempt(budget, session, run).await;
+        budget.record(answer)?.map(Some).ok_or(WriteFailure::NotAValue)
     }
 }

@@ -69,8 +69,6 @@ pub(crate) enum Failure {
     NodeDeleted,
     /// The operation's node belongs to another session.
     OtherSession,
-    /// A value is not as expected, or was to be created, and an attempt in an earlier session may have written it.
-    PastWrite,
     /// Another program deleted the receipt of a write of unknown outcome.
     NoReceipt,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
@@ -97,7 +95,6 @@ impl kit::Failure for Failure {
             Failure::NotAValue | Failure::NamedAsAPlace => (ErrorKind::InvalidArgument, false, false),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
-            Failure::PastWrite => (ErrorKind::SessionLost, true, false),
             Failure::NoReceipt => (ErrorKind::Unexpected, true, false),
         };
         FailureClass { kind, ambiguous, retryable }
@@ -120,7 +117,7 @@ impl kit::Failure for Failure {
             }
             Failure::Interrupted(interrupted) => interrupted.explain(error),
             Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
-            Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
+            Failure::NodeDeleted | Failure::OtherSession => error,
         }
     }
 

@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Lost,
     /// The path is below a node that cannot have children.
     NoChildren,
+    /// The node belongs to a session, or is the parent of others.
+    NotAValue,
     /// The answer is not understood.
     Unexpected(String),
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
@@ -24,6 +26,7 @@ impl Failure {
     pub(crate) fn unexpected(answer: &Answer) -> Self {
         match answer {
             Answer::NoChildren => Failure::NoChildren,
+            Answer::NoValue => Failure::NotAValue,
             answer => Failure::Unexpected(format!("{answer:?}")),
         }
     }
@@ -34,7 +37,7 @@ impl kit::Failure for Failure {
         let (kind, ambiguous, retryable) = match self {
             Failure::NotSent => (ErrorKind::Unavailable, false, true),
             Failure::Lost => (ErrorKind::Unavailable, true, true),
-            Failure::NoChildren => (ErrorKind::InvalidArgument, false, false),
+            Failure::NoChildren | Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
             Failure::Unexpected(_) => (ErrorKind::Unexpected, false, false),
             Failure::Interrupted(interrupted) => return interrupted.classify(),
         };
@@ -48,6 +51,11 @@ impl kit::Failure for Failure {
             Failure::NoChildren => {
                 let message =
                     "the path is below the node of a member or of a lock, which cannot have children";
+                error.with_message(message)
+            }
+            Failure::NotAValue => {
+                let message =
+                    "the node is not a value, because it is a member's, a lock's or the parent of one";
                 error.with_message(message)
             }
             Failure::Unexpected(what) => error.with_message(what),

@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) options: MemOptions,
     pub(crate) sessions: Sessions<()>,
     /// Of writes of values.
-    pub(crate) receipts: Arc<Receipts<(), ()>>,
+    pub(crate) receipts: Arc<Receipts<()>>,
     /// Notified when the connection breaks, or when another attempt may succeed.
     pub(crate) signal: Arc<Notify>,
 }

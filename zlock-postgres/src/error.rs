@@ -29,8 +29,6 @@ pub(crate) enum Failure {
     NodeDeleted,
     /// The operation's node belongs to another session.
     OtherSession,
-    /// A value is not as expected, or was to be created, and an attempt in an earlier session may have written it.
-    PastWrite,
     /// The answer is not what the function returns.
     Malformed,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
@@ -48,7 +46,6 @@ impl kit::Failure for Failure {
             Failure::Schema(_) | Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
-            Failure::PastWrite => (ErrorKind::SessionLost, true, false),
             Failure::Malformed => (ErrorKind::Unexpected, true, false),
         };
         FailureClass { kind, ambiguous, retryable }
@@ -67,7 +64,7 @@ impl kit::Failure for Failure {
             Failure::NotAValue => error.with_message("the path is that of a member, and of no value"),
             Failure::Malformed => error.with_message("the answer has not the form that was expected"),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
-            Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
+            Failure::NodeDeleted | Failure::OtherSession => error,
         }
     }
 }

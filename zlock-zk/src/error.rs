@@ -19,8 +19,6 @@ pub(crate) enum Failure {
     NodeDeleted,
     /// The operation's node belongs to another session.
     OtherSession,
-    /// A value is not as expected, or was to be created, and an attempt in an earlier session may have written it.
-    PastWrite,
     /// Another program deleted the receipt of a write of unknown outcome.
     NoReceipt,
     /// The server removes the node by itself.
@@ -45,7 +43,6 @@ impl kit::Failure for Failure {
             Failure::Interrupted(interrupted) => return interrupted.classify(),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
-            Failure::PastWrite => (ErrorKind::SessionLost, true, false),
             Failure::NoReceipt => (ErrorKind::Unexpected, true, false),
             Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
             Failure::NotWatching(None) | Failure::ServersDisagree | Failure::NoWay(_) => {
@@ -90,7 +87,7 @@ impl kit::Failure for Failure {
             }
             Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
             Failure::NoWay(why) => error.with_message(why),
-            Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
+            Failure::NodeDeleted | Failure::OtherSession => error,
         }
     }
 

@@ -142,6 +142,10 @@ impl<'a, T> Budget<'a, T> {
         self.retried = None;
     }
 
+    pub(super) fn sessions(&self) -> &'a Sessions<T> {
+        self.sessions
+    }
+
     /// Returns the name of the operation.
     #[must_use]
     pub fn operation(&self) -> &'static str {

@@ -12,7 +12,8 @@
 //! - [`Attempts`] are the attempts at a new session: the pauses before them, and the time of each.
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
 //! - [`FailureLog`] decides which failures of an outage are logged.
-//! - [`Receipts`] are what writes of values leave in the store, so that a lost response does no harm.
+//! - [`write_value`] is the loop of the write of a value, to which a store supplies a [`ValueStore`]. [`Receipts`] are what these
+//!   writes leave in the store, so that a lost response does no harm. A [`WriteReceipt`] does the same for other requests.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
 //! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS,
@@ -30,6 +31,7 @@ mod repeat;
 mod session_loop;
 mod sessions;
 mod task;
+mod value_write;
 
 pub use attempts::Attempts;
 pub use beats::{Beat, Beats, Unanswered, keep_alive};
@@ -41,10 +43,11 @@ pub use options::files::Files;
 pub use options::srv::Srv;
 pub use options::tls::Tls;
 pub use options::{Options, check_duration};
-pub use receipts::{Receipt, Receipts, WriteAttempts};
+pub use receipts::{Receipt, Receipts};
 pub use session_loop::{Begun, Over, SessionStore, first_session};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};
+pub use value_write::{Unknown, ValueStore, ValueWrite, WriteAttempts, WriteReceipt, settled, write_value};
 
 #[doc(inline)]
 pub use crate::__repeat as repeat;

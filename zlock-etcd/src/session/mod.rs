@@ -47,7 +47,7 @@ pub(crate) struct Live {
     names: Mutex<Names>,
     members: Mutex<OwnMembers>,
     /// Of writes of values, each with its revision.
-    pub(crate) receipts: Arc<Receipts<(), i64>>,
+    pub(crate) receipts: Arc<Receipts<i64>>,
     /// As granted by the server.
     pub(crate) ttl: Duration,
     /// How long the lease certainly lives after a keep-alive was sent.

@@ -13,10 +13,9 @@ mod stored;
 mod write;
 
 use async_trait::async_trait;
-use zlock_core::kit::repeat;
+use zlock_core::kit::{repeat, write_value};
 use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
-use self::write::WriteValue;
 use crate::backend::EtcdBackend;
 
 #[async_trait]
@@ -38,11 +37,7 @@ impl Values for EtcdBackend {
         data: &[u8],
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
-        let mut operation = self.operation("write_value", path);
-        operation.budget.check_size(data)?;
-        let deletes = guard.and_then(|guard| guard.deletes.as_ref());
-        let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
-        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
-        repeat!(operation.budget, |lease| write.attempt(&mut operation, lease))
+        let operation = self.operation("write_value", path);
+        write_value(operation.shared, operation, expected, data, guard).await
     }
 }

@@ -1,6 +1,6 @@
 //! Reading a value, and watching it.
 
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{SessionKey, settled};
 use zlock_core::{Value, Watch, WatchEvent};
 
 use super::stored::{key, value};
@@ -11,7 +11,7 @@ use crate::operations::operation::Operation;
 use crate::operations::watch::arm_and_read;
 
 pub(super) async fn read(operation: &Operation<'_>, lease: SessionKey) -> Result<Option<Value>, Failure> {
-    settled(operation, lease).await?;
+    settled(&**operation.shared, &operation.budget, lease).await?;
     let read = operation.read(lease, range(operation)).await?;
     read.kvs().first().map(value).transpose()
 }
@@ -20,7 +20,7 @@ pub(super) async fn arm(
     operation: &Operation<'_>,
     lease: SessionKey,
 ) -> Result<(Option<Value>, Watch), Failure> {
-    settled(operation, lease).await?;
+    settled(&**operation.shared, &operation.budget, lease).await?;
     let (mut armed, read) = arm_and_read(operation, lease, range(operation)).await?;
     let (seen, value) = (revision::of(read.header()), read.kvs().first().map(value).transpose()?);
     let mut events = operation.shared.sessions.events();
@@ -33,13 +33,6 @@ pub(super) async fn arm(
         WatchEvent::Changed
     });
     Ok((value, watch))
-}
-
-/// Waits until no abandoned write of the value can take effect.
-pub(super) async fn settled(operation: &Operation<'_>, lease: SessionKey) -> Result<(), Failure> {
-    let (live, budget) = (operation.shared.live(lease)?, &operation.budget);
-    let settled = live.receipts.settled(budget.path());
-    Ok(operation.shared.sessions.run_until_ended(lease, budget.deadline(), settled).await?)
 }
 
 fn range(operation: &Operation<'_>) -> Range {

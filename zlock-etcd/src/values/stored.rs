@@ -1,7 +1,8 @@
 //! Where values and receipts are, and what is there.
 
 use etcd_client::KeyValue;
-use zlock_core::{SessionId, Value, Version};
+use zlock_core::kit::Receipt;
+use zlock_core::{Value, Version};
 
 use crate::error::Failure;
 use crate::keys::key::Keys;
@@ -13,8 +14,8 @@ pub(super) fn key(keys: &Keys) -> &str {
 }
 
 /// Returns the key of a receipt.
-pub(super) fn receipt_key(prefix: &str, session: SessionId, number: u32) -> String {
-    format!("{prefix}//fence/{:x}.r{number}", session.get())
+pub(super) fn receipt_key(prefix: &str, receipt: &Receipt<i64>) -> String {
+    format!("{prefix}//fence/{:x}.r{}", receipt.session.id.get(), receipt.number)
 }
 
 /// Returns the value in an answer. Fails for a key that is removed with a session.

@@ -2,16 +2,18 @@
 
 mod server;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use zlock_core::kit::{Interrupted, WriteAttempts};
-use zlock_core::{
-    Consistency, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome,
-};
+use zlock_core::kit::{Budget, Receipt, Receipts, SessionKey, ValueStore, ValueWrite, write_value};
+use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
 use crate::armed::Arming;
 use crate::backend::MemBackend;
+use crate::error::Failure;
 use crate::operation::Operation;
-use crate::request::{Answer, Request, ValueWrite};
+use crate::request::{self, Answer, Request};
+use crate::session::Shared;
 
 #[async_trait]
 impl Values for MemBackend {
@@ -37,48 +39,44 @@ impl Values for MemBackend {
         data: &[u8],
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
-        let mut operation = self.operation("write_value", path);
-        operation.budget.check_size(data)?;
-        // Requests arrive in the order in which they are sent. So one that is given up cannot arrive after the next one.
-        let receipt = self.shared.receipts.take(&(), path).await;
-        let mut attempts = WriteAttempts::default();
-        let deletes = guard.and_then(|guard| guard.deletes.as_ref());
-        let _hidden = deletes.map(|node| self.shared.sessions.own().hide(&node.id));
-        loop {
-            let session = operation.budget.session().await?;
-            if !attempts.begin(session, expected, operation.budget.ambiguous) {
-                return Err(operation.budget.fail(Interrupted::SessionLost));
-            }
-            let (path, data, guard) = (path.clone(), data.to_vec(), guard.cloned());
-            let write = ValueWrite { path, expected, data, guard, receipt: (receipt.number, receipt.id) };
-            match operation.ask_in(session, Request::WriteValue(Box::new(write))).await {
-                Ok(Answer::WroteValue(outcome)) if attempts.is_conclusive(&outcome) => {
-                    if let (WriteOutcome::Written(_), Some(node)) = (&outcome, deletes) {
-                        self.shared.sessions.own().remove(&node.id);
-                    }
-                    return Ok(outcome);
-                }
-                Ok(Answer::WroteValue(_)) => return Err(operation.budget.fail(Interrupted::SessionLost)),
-                Ok(answer) => return Err(not_a_value(&mut operation, &answer)),
-                Err(failure) => operation.budget.retry(failure).await?,
-            }
-        }
+        write_value(&self.shared, self.operation("write_value", path), expected, data, guard).await
     }
 }
 
 fn value(operation: &mut Operation<'_>, answer: Answer) -> Result<Option<Value>> {
     match answer {
         Answer::Value(value) => Ok(value),
-        answer => Err(not_a_value(operation, &answer)),
+        answer => Err(operation.unexpected(&answer)),
     }
 }
 
-fn not_a_value(operation: &mut Operation<'_>, answer: &Answer) -> zlock_core::Error {
-    match answer {
-        Answer::NoValue => {
-            let message = "the node is not a value, because it is a member's, a lock's or the parent of one";
-            operation.budget.error(ErrorKind::InvalidArgument).with_message(message)
+/// Requests arrive in the order in which they are sent, so nothing needs to be voided.
+impl ValueStore for Shared {
+    type Operation<'a> = Operation<'a>;
+    type Live = ();
+    type Known = ();
+    type Failure = Failure;
+
+    fn receipts(&self, session: SessionKey) -> Option<Arc<Receipts<()>>> {
+        self.sessions.get(session).map(|_| self.receipts.clone())
+    }
+
+    fn budget<'o, 'a>(operation: &'o mut Self::Operation<'a>) -> &'o mut Budget<'a, ()> {
+        &mut operation.budget
+    }
+
+    async fn write(
+        &self,
+        write: &mut ValueWrite<'_, Self::Operation<'_>>,
+        receipt: &mut Receipt<()>,
+    ) -> Result<Option<WriteOutcome>, Failure> {
+        let ValueWrite { operation, expected, data, guard } = write;
+        let (path, data, guard) = (operation.budget.path().clone(), data.to_vec(), guard.cloned());
+        let of_write = (receipt.number, receipt.id);
+        let write = request::ValueWrite { path, expected: *expected, data, guard, receipt: of_write };
+        match operation.ask_in(receipt.session, Request::WriteValue(Box::new(write))).await? {
+            Answer::WroteValue(outcome) => Ok(Some(outcome)),
+            answer => Err(Failure::unexpected(&answer)),
         }
-        answer => operation.unexpected(answer),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{SessionKey, WriteReceipt};
 use zlock_core::{Joined, NodeId, Registration, SessionId};
 
 use super::parts::parts;
@@ -14,12 +14,12 @@ use crate::operations::create::own;
 use crate::operations::operation::Operation;
 use crate::session::death::suspect;
 use crate::session::shared::{Shared, session_id};
-use crate::values::receipt::WriteReceipt;
+use crate::values::write::numbers;
 
 pub(super) struct Join<'a> {
     data: &'a [u8],
     replaces: bool,
-    receipt: WriteReceipt,
+    receipt: WriteReceipt<Shared>,
 }
 
 impl<'a> Join<'a> {
@@ -34,7 +34,8 @@ impl<'a> Join<'a> {
     ) -> Result<Joined, Failure> {
         loop {
             let shared = operation.shared;
-            let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
+            let (receipt, unknown) = self.receipt.begin(&operation.budget, session).await?;
+            let (id, (slot, write)) = (session_id(session), numbers(receipt));
             // At rest, the session is renewed with the join. That proves until when it lives.
             let renews = shared.sessions.session().deadline.is_none();
             let (path, ttl, is_sync) =
@@ -43,18 +44,12 @@ impl<'a> Join<'a> {
             let params: Params<'_> =
                 &[&id, &group, &name, &self.data, &self.replaces, &slot, &write, &ttl, &renews, &is_sync];
             let sent = Instant::now();
-            let rows = match operation.write(session, &statement::JOIN, params).await {
-                Ok(rows) => rows,
-                Err(failure) => {
-                    self.receipt.failed(&failure);
-                    return Err(failure);
-                }
-            };
+            let rows = unknown.send(operation.write(session, &statement::JOIN, params)).await?;
             let row = rows.first().ok_or(Failure::Malformed)?;
             let outcome: i32 = row.try_get(0).map_err(Failure::Postgres)?;
-            self.receipt.answered(outcome == 0);
             return match outcome {
                 0 => {
+                    unknown.took_effect();
                     let number: i64 = row.try_get(1).map_err(Failure::Postgres)?;
                     // Until the caller knows the member.
                     operation.budget.ambiguous = true;

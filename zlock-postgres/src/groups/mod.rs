@@ -8,14 +8,13 @@ mod parts;
 mod read;
 
 use async_trait::async_trait;
-use zlock_core::kit::repeat;
+use zlock_core::kit::{WriteReceipt, repeat};
 use zlock_core::{Groups, Joined, ListedMember, LockPath, NodeId, Result, Watch};
 
 use self::join::Join;
 use self::leave::leave;
 use self::read::arm_members;
 use crate::backend::PostgresBackend;
-use crate::values::receipt::WriteReceipt;
 
 #[async_trait]
 impl Groups for PostgresBackend {

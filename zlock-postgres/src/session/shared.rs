@@ -33,7 +33,7 @@ pub(crate) struct Live {
     pub(crate) creates: Creates,
     pub(crate) hints: Hints,
     /// Of writes of values, joins and leaves.
-    pub(crate) receipts: Arc<Receipts<(), ()>>,
+    pub(crate) receipts: Arc<Receipts<()>>,
 }
 
 /// The state that the backend and its session loop share.

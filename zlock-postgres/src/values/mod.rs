@@ -4,14 +4,12 @@
 //! A write whose number is not above that of the receipt has been executed already, or was given up, and changes nothing.
 
 pub(crate) mod read;
-pub(crate) mod receipt;
 pub(crate) mod write;
 
 use async_trait::async_trait;
-use zlock_core::kit::repeat;
+use zlock_core::kit::{repeat, write_value};
 use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
-use self::write::WriteValue;
 use crate::backend::PostgresBackend;
 
 #[async_trait]
@@ -33,11 +31,7 @@ impl Values for PostgresBackend {
         data: &[u8],
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
-        let mut operation = self.operation("write_value", path);
-        operation.budget.check_size(data)?;
-        let deletes = guard.and_then(|guard| guard.deletes.as_ref());
-        let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
-        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
-        repeat!(operation.budget, |session| write.attempt(&mut operation, session))
+        let operation = self.operation("write_value", path);
+        write_value(operation.shared, operation, expected, data, guard).await
     }
 }

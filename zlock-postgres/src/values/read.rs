@@ -1,6 +1,6 @@
 //! Reading a value, and watching it.
 
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{SessionKey, settled};
 use zlock_core::{Value, Version, Watch};
 
 use crate::connection::statement;
@@ -22,7 +22,7 @@ pub(super) async fn arm(
 }
 
 pub(super) async fn read(operation: &Operation<'_>, session: SessionKey) -> Result<Option<Value>, Failure> {
-    settled(operation, session).await?;
+    settled(&**operation.shared, &operation.budget, session).await?;
     let rows = operation.read(session, &statement::VALUE, &[&operation.path]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let number = |n| row.try_get::<_, i64>(n).map_err(Failure::Postgres);
@@ -32,11 +32,4 @@ pub(super) async fn read(operation: &Operation<'_>, session: SessionKey) -> Resu
 
 pub(super) fn version(created: i64, number: i64) -> Version {
     Version::new(created.cast_unsigned(), number.cast_unsigned())
-}
-
-/// Waits until no abandoned write of the value can take effect.
-pub(super) async fn settled(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
-    let (live, budget) = (operation.shared.live(session)?, &operation.budget);
-    let settled = live.receipts.settled(budget.path());
-    Ok(operation.shared.sessions.run_until_ended(session, budget.deadline(), settled).await?)
 }

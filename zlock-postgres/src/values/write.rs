@@ -2,109 +2,102 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_postgres::Row;
-use zlock_core::kit::{SessionKey, WriteAttempts};
-use zlock_core::{GuardNode, Node, Result, Value, Version, WriteOutcome};
+use zlock_core::kit::{Budget, Receipt, Receipts, SessionKey, ValueStore, ValueWrite};
+use zlock_core::{Value, WriteOutcome};
 
 use super::read::version;
-use super::receipt::WriteReceipt;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::Operation;
-use crate::session::shared::{Shared, session_id};
+use crate::session::shared::{Live, Shared, session_id};
 
-/// A write of a value.
-pub(super) struct WriteValue<'a> {
-    expected: Option<Version>,
-    data: &'a [u8],
-    guard: Option<&'a GuardNode>,
-    attempts: WriteAttempts,
-    receipt: WriteReceipt,
+/// Returns the row of a receipt, and the number of its write.
+pub(crate) fn numbers(receipt: &Receipt<()>) -> (i32, i64) {
+    (i32::try_from(receipt.number).unwrap_or(i32::MAX), receipt.id.cast_signed())
 }
 
-impl<'a> WriteValue<'a> {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        expected: Option<Version>,
-        data: &'a [u8],
-        guard: Option<&'a GuardNode>,
-    ) -> Self {
-        let receipt = WriteReceipt::new(shared);
-        WriteValue { expected, data, guard, attempts: WriteAttempts::default(), receipt }
+impl ValueStore for Shared {
+    type Operation<'a> = Operation<'a>;
+    type Live = Live;
+    type Known = ();
+    type Failure = Failure;
+
+    fn receipts(&self, session: SessionKey) -> Option<Arc<Receipts<()>>> {
+        Some(self.sessions.get(session)?.receipts.clone())
     }
 
-    /// Returns the guard's node if the write deletes it.
-    fn deleted(&self) -> Option<&'a Node> {
-        self.guard?.deletes.as_ref()
+    fn budget<'o, 'a>(operation: &'o mut Self::Operation<'a>) -> &'o mut Budget<'a, Live> {
+        &mut operation.budget
     }
 
-    pub(super) async fn attempt(
-        &mut self,
-        operation: &mut Operation<'_>,
-        session: SessionKey,
-    ) -> Result<WriteOutcome, Failure> {
-        if !self.attempts.begin(session, self.expected, operation.budget.ambiguous) {
-            return Err(Failure::PastWrite);
-        }
-        let live = operation.shared.live(session)?;
-        let deleted = self.deleted();
-        let (created, number) = match self.expected {
-            Some(version) => (Some(version.created().cast_signed()), Some(version.number().cast_signed())),
-            None => (None, None),
-        };
-        let guard = self.guard.map(|guard| (operation.shared.path(&guard.parent), guard.name.as_str()));
-        let (guard_path, guard_id) = guard.as_ref().map(|(path, id)| (path.as_str(), *id)).unzip();
-        let guard_seq = self.guard.map(|guard| guard.fencing_token.number().cast_signed());
-        let releases = match deleted {
+    async fn write(
+        &self,
+        write: &mut ValueWrite<'_, Self::Operation<'_>>,
+        receipt: &mut Receipt<()>,
+    ) -> Result<Option<WriteOutcome>, Failure> {
+        let deletes = write.deletes();
+        let ValueWrite { operation, expected, data, guard } = write;
+        let (session, shared) = (receipt.session, operation.shared);
+        let live = shared.live(session)?;
+        let created = expected.map(|version| version.created().cast_signed());
+        let number = expected.map(|version| version.number().cast_signed());
+        let guard_path = guard.map(|guard| shared.path(&guard.parent));
+        let guard_id = guard.map(|guard| guard.name.as_str());
+        let guard_seq = guard.map(|guard| guard.fencing_token.number().cast_signed());
+        let releases = match deletes {
             None => 0,
             Some(node) if live.creates.get(&node.id).is_none() => 1,
             Some(_) => 2,
         };
-        let (id, (slot, write)) = (session_id(session), self.receipt.send(operation, session).await?);
-        let (path, is_sync) = (operation.path.clone(), operation.shared.is_sync());
+        let (id, (slot, number_of_write)) = (session_id(session), numbers(receipt));
+        let (path, is_sync) = (operation.path.clone(), shared.is_sync());
         let params: Params<'_> = &[
             &id,
             &path,
             &slot,
-            &write,
+            &number_of_write,
             &created,
             &number,
-            &self.data,
+            data,
             &guard_path,
             &guard_id,
             &guard_seq,
             &releases,
             &is_sync,
         ];
-        let rows = match operation.write(session, &statement::WRITE_VALUE, params).await {
-            Ok(rows) => rows,
-            Err(failure) => {
-                self.receipt.failed(&failure);
-                return Err(failure);
-            }
-        };
+        let rows = operation.write(session, &statement::WRITE_VALUE, params).await?;
         let row = rows.first().ok_or(Failure::Malformed)?;
-        let refused = match row.try_get::<_, i32>(0).map_err(Failure::Postgres)? {
-            4 => Some(Failure::Fenced),
-            5 => Some(Failure::NotAValue),
-            _ => None,
-        };
-        if let Some(refused) = refused {
-            self.receipt.answered(false);
-            return Err(refused);
+        match row.try_get::<_, i32>(0).map_err(Failure::Postgres)? {
+            4 => return Err(Failure::Fenced),
+            5 => return Err(Failure::NotAValue),
+            _ => {}
         }
         let outcome = outcome(row).map_err(Failure::Postgres)?.ok_or(Failure::Malformed)?;
-        // After a refusal, an earlier request must not find the value as it was expected again.
-        self.receipt.answered(matches!(outcome, WriteOutcome::Written(_)));
-        operation.budget.ambiguous = self.attempts.is_past_unknown();
-        if let (WriteOutcome::Written(_), Some(node)) = (&outcome, deleted) {
-            operation.shared.sessions.own().remove(&node.id);
+        if let (WriteOutcome::Written(_), Some(node)) = (&outcome, deletes) {
+            // Before the wake, at which the write may be dropped.
+            shared.sessions.own().remove(&node.id);
             live.creates.forget(&node.id);
             let wake: Option<Vec<i64>> = row.try_get(4).map_err(Failure::Postgres)?;
-            operation.shared.wake('d', node.id.as_str(), &wake.unwrap_or_default()).await;
+            shared.wake('d', node.id.as_str(), &wake.unwrap_or_default()).await;
         }
-        if self.attempts.is_conclusive(&outcome) { Ok(outcome) } else { Err(Failure::PastWrite) }
+        Ok(Some(outcome))
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        Some(&self.runtime)
+    }
+
+    /// Raises the receipt.
+    async fn void(self: &Arc<Self>, receipt: &mut Receipt<()>) -> Result<(), Failure> {
+        let (id, (slot, write), path) =
+            (session_id(receipt.session), numbers(receipt), self.path(receipt.path()));
+        let (until, params): (_, Params<'_>) =
+            (Instant::now() + self.options.answer_time(), &[&id, &path, &slot, &write]);
+        self.send(receipt.session, until, &statement::VOID_WRITE, params).await.map(drop)
     }
 }
 

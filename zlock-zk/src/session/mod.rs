@@ -51,8 +51,8 @@ pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) staleness: Arc<Staleness>,
     pub(crate) watchers: Arc<Watchers>,
-    /// Of writes of values, by the value's path at the server.
-    pub(crate) receipts: Arc<Receipts<Arc<str>, Option<Witness>>>,
+    /// Of writes of values.
+    pub(crate) receipts: Arc<Receipts<Option<Witness>>>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
     listed_up_to: Mutex<Option<NodeId>>,
     /// `false` once a server has refused to list the own nodes.
@@ -85,7 +85,7 @@ impl Live {
             client,
             staleness: Arc::new(Staleness::new(session.epoch == 1)),
             watchers,
-            receipts: Arc::default(),
+            receipts: Arc::new(Receipts::per_path()),
             listed_up_to: Mutex::default(),
             can_list: AtomicBool::new(true),
             checked: Mutex::default(),

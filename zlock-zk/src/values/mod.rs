@@ -9,19 +9,16 @@
 //! A receipt is a child of its value, so it also shows that the value was not deleted since the receipt was made. The
 //! server's versions start at 0 again when a node is created anew, and a transaction cannot check more than these.
 
-mod guard;
 mod read;
 mod receipt;
 mod stored;
 mod write;
 
 use async_trait::async_trait;
-use zlock_core::kit::repeat;
+use zlock_core::kit::{repeat, write_value};
 use zlock_core::{Consistency, GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
-use self::guard::DeletedGuard;
 use self::read::{read_settled, watch_value};
-use self::write::WriteValue;
 use crate::backend::ZkBackend;
 
 #[async_trait]
@@ -43,13 +40,7 @@ impl Values for ZkBackend {
         data: &[u8],
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
-        let mut operation = self.operation("write_value", path);
-        operation.budget.check_size(data)?;
-        let deleted =
-            guard.and_then(|guard| Some(DeletedGuard::new(operation.shared, guard, guard.deletes.as_ref()?)));
-        let _hidden = deleted.as_ref().map(|deleted| operation.shared.sessions.own().hide(&deleted.own_id));
-        let guard = guard.map(|guard| operation.shared.options.node_path(&guard.parent, &guard.name));
-        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard, deleted);
-        repeat!(operation.budget, |session| write.attempt(&mut operation, session))
+        let operation = self.operation("write_value", path);
+        write_value(operation.shared, operation, expected, data, guard).await
     }
 }

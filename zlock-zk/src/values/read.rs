@@ -1,6 +1,6 @@
 //! Reading a value, and watching it.
 
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{SessionKey, settled};
 use zlock_core::{Consistency, Value, Watch};
 use zookeeper_client::Error;
 
@@ -18,7 +18,7 @@ pub(super) async fn read_settled(
     session: SessionKey,
     consistency: Consistency,
 ) -> Result<Option<Value>, Failure> {
-    settled(operation, session).await?;
+    settled(&**operation.shared, &operation.budget, session).await?;
     read(operation, session, consistency).await
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn watch_value(
 ) -> Result<(Option<Value>, Watch), Failure> {
     let (shared, path) = (operation.shared, operation.server_path());
     loop {
-        settled(operation, session).await?;
+        settled(&**operation.shared, &operation.budget, session).await?;
         let read = read_armed(operation, session, Watched::Node(path.clone()), |client, path| {
             Box::pin(async move {
                 let (data, stat, watcher) = client.get_and_watch_data(path).await?;
@@ -68,15 +68,4 @@ pub(super) async fn watch_value(
             return Ok((None, watch_any(shared, session, watching)));
         }
     }
-}
-
-/// Waits until no abandoned write of the value can take effect.
-pub(super) async fn settled(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
-    let (shared, budget) = (operation.shared, &operation.budget);
-    let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
-    let receipts = live.receipts.clone();
-    // Nothing but a request keeps the client.
-    drop(live);
-    let settled = receipts.settled(budget.path());
-    Ok(shared.sessions.run_until_ended(session, budget.deadline(), settled).await?)
 }

@@ -2,158 +2,153 @@
 
 use std::sync::Arc;
 
-use zlock_core::kit::{Failure as _, SessionKey, WriteAttempts};
-use zlock_core::{Consistency, Version, WriteOutcome};
+use tokio::runtime::Handle;
+use zlock_core::kit::{Budget, Receipts, SessionKey, ValueStore, ValueWrite};
+use zlock_core::{Consistency, GuardNode, NodeId, Version, WriteOutcome};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, MultiWriter};
 
-use super::guard::DeletedGuard;
-use super::read::{read, settled};
-use super::receipt::{Used, settle};
+use super::read::read;
+use super::receipt::{self, Receipt};
 use super::stored::version;
 use crate::error::Failure;
 use crate::operations::create::parents::make_above;
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::witness::Witness;
-use crate::session::{ANY_VERSION, Shared};
+use crate::session::{ANY_VERSION, Live, Shared, own_id};
 
-/// The value to write.
-#[derive(Clone)]
-struct Wanted<'a> {
-    expected: Option<Version>,
-    data: &'a [u8],
-    /// The path of the guard's node at the server.
-    guard: Option<String>,
-    deletes_guard: bool,
-}
+impl ValueStore for Shared {
+    type Operation<'a> = Operation<'a>;
+    type Live = Live;
+    /// `None` if the receipt does not exist.
+    type Known = Option<Witness>;
+    type Failure = Failure;
 
-/// A write of a value.
-pub(super) struct WriteValue<'a> {
-    shared: Arc<Shared>,
-    wanted: Wanted<'a>,
-    deleted: Option<DeletedGuard>,
-    attempts: WriteAttempts,
-    /// The receipt in the session of the last attempt.
-    used: Option<Used>,
-}
-
-impl<'a> WriteValue<'a> {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        expected: Option<Version>,
-        data: &'a [u8],
-        guard: Option<String>,
-        deleted: Option<DeletedGuard>,
-    ) -> Self {
-        let wanted = Wanted { expected, data, guard, deletes_guard: deleted.is_some() };
-        WriteValue { shared, wanted, deleted, attempts: WriteAttempts::default(), used: None }
+    fn receipts(&self, session: SessionKey) -> Option<Arc<Receipts<Option<Witness>>>> {
+        Some(self.sessions.get(session)?.receipts.clone())
     }
 
-    pub(super) async fn attempt(
-        &mut self,
-        operation: &mut Operation<'_>,
-        session: SessionKey,
-    ) -> Result<WriteOutcome, Failure> {
-        let used = match &mut self.used {
-            Some(used) if used.session == session => used,
-            used => used.insert(Used::take(operation, session).await?),
+    fn budget<'o, 'a>(operation: &'o mut Self::Operation<'a>) -> &'o mut Budget<'a, Live> {
+        &mut operation.budget
+    }
+
+    fn own_id(&self, guard: &GuardNode) -> Option<NodeId> {
+        let parent = self.options.server_path(&guard.parent);
+        Some(own_id(&parent, &guard.deletes.as_ref()?.id))
+    }
+
+    async fn write(
+        &self,
+        write: &mut ValueWrite<'_, Self::Operation<'_>>,
+        receipt: &mut Receipt,
+    ) -> Result<Option<WriteOutcome>, Failure> {
+        let operation = &mut write.operation;
+        receipt::remove_surplus(operation, receipt.session).await?;
+        let is_proved = |receipt: &Receipt, expected: Version| {
+            receipt.known.and_then(|witness| witness.created) == Some(expected.created())
         };
-        let outcome = loop {
-            settled(operation, session).await?;
-            if !self.attempts.begin(session, self.wanted.expected, operation.budget.ambiguous) {
-                return Err(Failure::PastWrite);
+        if let Some(expected) = write.expected.filter(|expected| !is_proved(receipt, *expected)) {
+            let now = receipt::establish(operation, receipt).await?;
+            if now.as_ref().map(|value| value.version) != Some(expected) {
+                return Ok(Some(WriteOutcome::Conflict(now)));
             }
-            let outcome = attempt(operation, &self.wanted, used).await?;
-            operation.budget.ambiguous = self.attempts.is_past_unknown();
-            if let Some(outcome) = outcome {
-                break outcome;
+            // Another program has deleted it at once.
+            if receipt.known.is_none() {
+                return Ok(None);
             }
+        }
+        let answer = send(write, receipt).await?;
+        let operation = &mut write.operation;
+        let created = match answer {
+            Answer::Written { created } => Some(created),
+            // An earlier attempt may have written it. The answer shows that the server has executed all of them.
+            _ if operation.budget.ambiguous => receipt::written(operation, receipt).await?,
+            _ => None,
         };
-        self.used = None;
-        if let (WriteOutcome::Written(_), Some(deleted)) = (&outcome, &self.deleted) {
-            deleted.deleted(operation.shared, session);
+        if let Some(created) = created {
+            return Ok(Some(written(write, receipt, created)));
         }
-        if self.attempts.is_conclusive(&outcome) { Ok(outcome) } else { Err(Failure::PastWrite) }
+        match answer {
+            Answer::OtherReceipt => {
+                // Another program has deleted it, together with the value if it was known.
+                if receipt.known.take().is_some() && operation.budget.ambiguous {
+                    return Err(Failure::NoReceipt);
+                }
+            }
+            Answer::NoParent => make_above(operation, receipt.session).await?,
+            Answer::GuardGone => return Ok(Some(WriteOutcome::GuardGone)),
+            Answer::OtherValue | Answer::Written { .. } => {
+                // The server has executed the refused transaction by now, and all before it.
+                let now = read(operation, receipt.session, Consistency::Seen).await?;
+                return Ok(Some(WriteOutcome::Conflict(now)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        Some(&self.runtime)
+    }
+
+    /// Waits until the write has taken effect or cannot any more: requests of a session are executed in their order.
+    async fn void(self: &Arc<Self>, receipt: &mut Receipt) -> Result<(), Failure> {
+        let path = receipt.path().clone();
+        let read = receipt::read(&mut Operation::new(self, "settle_write", &path), receipt).await?;
+        receipt.known = read.map(|(_, stat)| Witness { version: stat.version, created: None });
+        Ok(())
     }
 }
 
-/// A write of unknown outcome is settled, also if its future is dropped. Until then, later operations on the path wait.
-impl Drop for WriteValue<'_> {
-    fn drop(&mut self) {
-        if let Some(mut used) = self.used.take().filter(|used| used.is_unknown) {
-            used.receipt.abandon();
-            self.shared.runtime.spawn(settle(self.shared.clone(), used));
+/// One transaction: checks or deletes the guard, and writes the value and the receipt.
+async fn send(write: &mut ValueWrite<'_, Operation<'_>>, receipt: &Receipt) -> Result<Answer, Failure> {
+    let deletes = write.deletes().is_some();
+    let (options, operation) = (&write.operation.shared.options, &mut write.operation);
+    let (value, path, id) =
+        (operation.server_path(), receipt::path(operation, receipt), receipt.id.to_string());
+    let guard = write.guard.map(|guard| options.node_path(&guard.parent, &guard.name));
+    let (acls, data, expected, known) =
+        (options.acls.clone(), write.data.to_owned(), write.expected, receipt.known);
+    let sent = operation.send(receipt.session, Leaves::Change, move |live| async move {
+        let mut transaction = Transaction::new(&live.client);
+        match (expected, known) {
+            (Some(expected), Some(witness)) => {
+                transaction.set(Part::Receipt, &path, id.as_bytes(), witness.version)?;
+                transaction.guard(guard.as_deref(), deletes)?;
+                transaction.set(Part::Value, &value, &data, number(expected))?;
+            }
+            _ => {
+                let acls = Acls::new(&acls);
+                transaction.guard(guard.as_deref(), deletes)?;
+                transaction.create(Part::NewValue, &value, &data, CreateMode::Persistent, acls)?;
+                transaction.create(Part::Receipt, &path, b"", CreateMode::Ephemeral, acls)?;
+                // Unlike the answer to a create, the one to a write has the stat on all servers.
+                transaction.set(Part::Receipt, &path, id.as_bytes(), 0)?;
+            }
         }
-    }
+        transaction.commit().await
+    });
+    sent.await
 }
 
-/// Makes an attempt. Returns `None` if the next one may follow at once.
-async fn attempt(
-    operation: &mut Operation<'_>,
-    wanted: &Wanted<'_>,
-    used: &mut Used,
-) -> Result<Option<WriteOutcome>, Failure> {
-    let is_proved = |expected: Version| {
-        used.receipt.known.and_then(|witness| witness.created) == Some(expected.created())
-    };
-    if let Some(expected) = wanted.expected.filter(|expected| !is_proved(*expected) && !used.is_unknown) {
-        let now = used.establish(operation).await?;
-        if now.as_ref().map(|value| value.version) != Some(expected) {
-            return Ok(Some(WriteOutcome::Conflict(now)));
-        }
-        // Another program has deleted it at once.
-        if used.receipt.known.is_none() {
-            return Ok(None);
-        }
-    }
-    let was_unknown = std::mem::replace(&mut used.is_unknown, true);
-    let answer = match send(operation, wanted, used).await {
-        Ok(answer) => answer,
-        Err(failure) => {
-            used.is_unknown = was_unknown || failure.classify().ambiguous;
-            return Err(failure);
-        }
-    };
-    let created = match answer {
-        Answer::Written { created } => Some(created),
-        // An earlier attempt may have written it. The answer shows that the server has executed all of them.
-        _ if was_unknown => used.written(operation).await?,
-        _ => None,
-    };
-    used.is_unknown = false;
-    // Another program has deleted the receipt, together with the value.
-    if was_unknown && created.is_none() && used.receipt.known.is_some() && answer == Answer::OtherReceipt {
-        used.receipt.known = None;
-        return Err(Failure::NoReceipt);
-    }
-    if let Some(created) = created {
-        return Ok(Some(WriteOutcome::Written(written(wanted, used, created))));
-    }
-    match answer {
-        Answer::OtherReceipt => used.receipt.known = None,
-        Answer::NoParent => make_above(operation, used.session).await?,
-        Answer::GuardGone => return Ok(Some(WriteOutcome::GuardGone)),
-        Answer::OtherValue | Answer::Written { .. } => {
-            // The server has executed the refused transaction by now, and all before it.
-            let now = read(operation, used.session, Consistency::Seen).await?;
-            return Ok(Some(WriteOutcome::Conflict(now)));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns the version after the write, and records the state of the receipt. `created` is the transaction that created the
-/// receipt.
-fn written(wanted: &Wanted<'_>, used: &mut Used, created: i64) -> Version {
-    let (version, receipt) = match (wanted.expected, used.receipt.known) {
+/// Records that the write was executed. `created` is the transaction that created the receipt.
+fn written(write: &ValueWrite<'_, Operation<'_>>, receipt: &mut Receipt, created: i64) -> WriteOutcome {
+    let (version, of_receipt) = match (write.expected, receipt.known) {
         (Some(expected), Some(witness)) => {
-            (Version::new(expected.created(), next(number(expected)).cast_unsigned().into()), witness.version)
+            let number = next(number(expected)).cast_unsigned().into();
+            (Version::new(expected.created(), number), witness.version)
         }
         // The value was created together with the receipt.
         _ => (version(created, 0), 0),
     };
-    let created = Some(version.created());
-    used.receipt.known = Some(Witness { version: next(receipt), created });
-    version
+    receipt.known = Some(Witness { version: next(of_receipt), created: Some(version.created()) });
+    if let Some((guard, node)) = write.guard.and_then(|guard| Some((guard, guard.deletes.as_ref()?))) {
+        let shared = write.operation.shared;
+        let parent = shared.options.server_path(&guard.parent);
+        let own_id = own_id(&parent, &node.id);
+        shared.contents.remove(&own_id);
+        shared.names.remove(&own_id);
+        shared.alone.removed(&parent, receipt.session, node);
+    }
+    WriteOutcome::Written(version)
 }
 
 /// The answer to a transaction.
@@ -178,34 +173,6 @@ enum Part {
     Guard,
     Value,
     NewValue,
-}
-
-/// One transaction: checks or deletes the guard, and writes the value and the receipt.
-async fn send(operation: &mut Operation<'_>, wanted: &Wanted<'_>, used: &Used) -> Result<Answer, Failure> {
-    let (value, receipt, id) = (operation.server_path(), used.path(), used.receipt.id.to_string());
-    let (acls, data, known) =
-        (operation.shared.options.acls.clone(), wanted.data.to_owned(), used.receipt.known);
-    let (expected, guard, deletes) = (wanted.expected, wanted.guard.clone(), wanted.deletes_guard);
-    let sent = operation.send(used.session, Leaves::Change, move |live| async move {
-        let mut transaction = Transaction::new(&live.client);
-        match (expected, known) {
-            (Some(expected), Some(witness)) => {
-                transaction.set(Part::Receipt, &receipt, id.as_bytes(), witness.version)?;
-                transaction.guard(guard.as_deref(), deletes)?;
-                transaction.set(Part::Value, &value, &data, number(expected))?;
-            }
-            _ => {
-                let acls = Acls::new(&acls);
-                transaction.guard(guard.as_deref(), deletes)?;
-                transaction.create(Part::NewValue, &value, &data, CreateMode::Persistent, acls)?;
-                transaction.create(Part::Receipt, &receipt, b"", CreateMode::Ephemeral, acls)?;
-                // Unlike the answer to a create, the one to a write has the stat on all servers.
-                transaction.set(Part::Receipt, &receipt, id.as_bytes(), 0)?;
-            }
-        }
-        transaction.commit().await
-    });
-    sent.await
 }
 
 /// A transaction with the part that each of its operations is about.

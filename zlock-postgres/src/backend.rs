@@ -77,7 +77,7 @@ impl PostgresBackend {
     pub fn session_terms(&self) -> Option<SessionTerms> {
         self.shared.sessions.current_key()?;
         let options = &self.shared.options;
-        Some(SessionTerms::new(options.ttl, options.ttl / 3, options.life()))
+        Some(SessionTerms::new(options.kit.session_timeout, options.kit.session_timeout / 3, options.life()))
     }
 
     /// Returns the number of watches that are armed. Without one, the client polls nothing.

@@ -45,13 +45,9 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Returns the options of the backend.
     fn options(&self) -> &Options;
 
-    /// Checks the files that the options name, before the first attempt. By default, there are none.
-    ///
-    /// # Errors
-    /// That of the connect.
-    fn check_files(&self, until: Instant) -> impl Future<Output = Result<()>> + Send {
-        let _ = until;
-        ready(Ok(()))
+    /// Returns a check of the files that the options name, which reads them. `None`, the default, if there are none.
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
+        None::<fn() -> Result<(), String>>
     }
 
     /// Returns the servers, each `host:port`, which may have to be looked up. By default, those of the options.
@@ -167,7 +163,7 @@ impl Task {
 /// Establishes a first session, within the connect timeout.
 ///
 /// # Errors
-/// - That of [`SessionStore::check_files`].
+/// - Those of [`Options::check_files`] with the check of [`SessionStore::files`].
 /// - That of the first attempt that [cannot be repeated](super::FailureClass::retryable).
 /// - [`ErrorKind::Unavailable`] if there is no session within the connect timeout, or earlier if waiting is pointless for all
 ///   servers. The message says what is wrong with each server, as far as that is known.
@@ -180,7 +176,9 @@ impl Task {
 pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Granted>> {
     let (options, causes) = (store.options(), Causes::default());
     let until = Instant::now() + options.connect_timeout;
-    store.check_files(until).await?;
+    if let Some(check) = store.files() {
+        options.check_files(until, check).await?;
+    }
     let unavailable = || options.connect_error(ErrorKind::Unavailable);
     let last = Mutex::new(None);
     let attempts = establish(store, None, Attempts::first(), &causes, |failure| {

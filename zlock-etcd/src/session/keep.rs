@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{self, Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
-use zlock_core::probe::Probe;
-use zlock_core::{Close, Result, SessionId};
+use zlock_core::probe::{Probe, Protocol};
+use zlock_core::{Close, SessionId};
 
+use crate::config::DEFAULT_PORT;
 use crate::error::Failure;
 use crate::keys::key;
 use crate::session::lease::{self, Beat, Beaten, GrantedLease, Keeper, Search};
@@ -35,7 +36,7 @@ fn requests(shared: &Shared) -> LeaseRequests {
     let options = &shared.options;
     LeaseRequests::new(
         shared.endpoints.clone(),
-        options.ttl,
+        options.kit.session_timeout,
         options.kit.connect_timeout,
         shared.runtime.clone(),
     )
@@ -55,12 +56,9 @@ impl SessionStore for Leases {
         &self.shared.options.kit
     }
 
-    async fn check_files(&self, until: Instant) -> Result<()> {
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
         let options = self.shared.options.clone();
-        if !options.has_files() {
-            return Ok(());
-        }
-        self.options().check_files(until, move || options.check_contents()).await
+        options.has_files().then(|| move || options.check_contents())
     }
 
     async fn servers(&self) -> Result<Vec<String>, Failure> {
@@ -69,7 +67,7 @@ impl SessionStore for Leases {
     }
 
     fn probe(&self, servers: Vec<String>) -> Option<Probe> {
-        Some(self.shared.options.probe(&servers))
+        Some(self.options().probe(Protocol::Etcd, DEFAULT_PORT, &servers))
     }
 
     /// After the first time, the next server is asked. Twice as long if there is none.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::kit::{Begun, Options, Over, SessionKey, SessionStore, Sessions, first_session};
-use zlock_core::probe::Probe;
+use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, Result, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
+use crate::config::DEFAULT_PORT;
 use crate::error::Failure;
 use crate::session::connect::{Established, connector, longest, patience, see_through, time, turn};
 use crate::session::heartbeat::{Beat, Heartbeat, interval};
@@ -53,12 +54,9 @@ impl SessionStore for ZkSessions {
         &self.shared.options.kit
     }
 
-    async fn check_files(&self, until: Instant) -> Result<()> {
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
         let options = self.shared.options.clone();
-        if !options.has_files() {
-            return Ok(());
-        }
-        self.options().check_files(until, move || options.check_contents()).await
+        options.has_files().then(|| move || options.check_contents())
     }
 
     async fn servers(&self) -> Result<Vec<String>, Failure> {
@@ -66,11 +64,11 @@ impl SessionStore for ZkSessions {
     }
 
     fn probe(&self, servers: Vec<String>) -> Option<Probe> {
-        Some(self.shared.options.probe(servers.iter()))
+        Some(self.options().probe(Protocol::ZooKeeper, DEFAULT_PORT, &servers))
     }
 
     fn patience(&self) -> (Duration, Duration) {
-        let timeout = self.shared.options.session_timeout;
+        let timeout = self.options().session_timeout;
         (patience(timeout), longest(timeout))
     }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -14,6 +14,7 @@ use super::sessions::{SessionKey, Sessions};
 use super::task::{Closing, Task};
 use crate::contract::backend::Close;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::Mutex;
 use crate::probe::Probe;
 use crate::session::{CloseReason, SessionId};
 use crate::signal::Signal;
@@ -188,7 +189,7 @@ pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Grante
         }
         let error = failure.explain(unavailable());
         tracing::debug!(%error, "no session yet");
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *last.lock() = Some(error);
         None
     });
     tokio::select! {
@@ -196,7 +197,7 @@ pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Grante
         outcome = attempts => outcome,
         () = causes.hopeless() => Err(unavailable().with_message(causes.text())),
         () = sleep_until(until) => {
-            let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let last = last.lock().take();
             let within = format!("no session within {:?}", options.connect_timeout);
             Err(match (last, causes.text()) {
                 (Some(error), causes) if causes.is_empty() => error,
@@ -385,14 +386,14 @@ struct Causes {
 
 impl Causes {
     fn probe(&self) -> Option<Arc<Probe>> {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.probe.lock().1.clone()
     }
 
     /// Probes these servers from now on.
     fn look_at<S: SessionStore>(&self, store: &S, mut servers: Vec<String>) {
         // A lookup returns the same servers in any order.
         servers.sort();
-        let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut probe = self.probe.lock();
         if probe.0 != servers {
             *probe = (servers.clone(), store.probe(servers).map(Arc::new));
             self.changed.notify();

@@ -15,7 +15,7 @@ pub(super) async fn leave(
     id: &NodeId,
 ) -> Result<(), Failure> {
     let (live, key) = (operation.shared.live(lease)?, id.as_str());
-    let removal = live.members().removal(id);
+    let removal = live.members.lock().removal(id);
     let written = match removal {
         // Members of earlier sessions are gone.
         None => return Ok(()),
@@ -36,6 +36,6 @@ pub(super) async fn leave(
         let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
         operation.write_alone(lease, txn).await?;
     }
-    live.members().forget(id);
+    live.members.lock().forget(id);
     Ok(())
 }

@@ -291,7 +291,7 @@ enum Is {
 impl Sought {
     /// Returns what to look for. `None` if the node has no key that is known.
     fn of(live: &Live, session: SessionId, node_id: &NodeId) -> Option<Self> {
-        if let Some(revision) = live.members().revision(node_id) {
+        if let Some(revision) = live.members.lock().revision(node_id) {
             return Some(Sought { key: node_id.as_str().to_owned(), is: Is::WrittenAt(revision) });
         }
         let place = live.names().get(node_id)?;

@@ -1,13 +1,13 @@
 //! Acquiring through a client's local queue, and the task that drives the queue.
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result, Target};
+use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Mutex, Result, Target};
 
 use crate::acquire::{self, Progress, Request};
 use crate::client::hold_record::Entry;
@@ -278,7 +278,7 @@ struct Leftover<'a> {
 
 impl Leftover<'_> {
     fn give_up(&self) {
-        let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let granted = self.granted.lock().take();
         if let Some(granted) = granted {
             self.client.give_up_in_background(self.cohort.path(), granted);
         }

@@ -10,11 +10,13 @@ pub(crate) mod joined;
 pub(crate) mod shutdown;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zlock_core::observer::Observer;
-use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, REVOKE, Result, SessionEvents};
+use zlock_core::{
+    Close, CoordinationBackend, Error, ErrorKind, Mutex, NodeIds, REVOKE, Result, SessionEvents,
+};
 
 use crate::client::closing::ShutdownState;
 use crate::client::inner::ClientInner;

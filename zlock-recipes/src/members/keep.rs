@@ -1,13 +1,13 @@
 //! Keeps a member registered: again in each new session, and when an operator has deleted its node.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use zlock_core::kit::FailureLog;
 use zlock_core::observer::MemberState;
 use zlock_core::{
-    CoordinationBackend, Error, ErrorKind, Flag, Groups, Job, Joined, LockPath, Registration, Result,
+    CoordinationBackend, Error, ErrorKind, Flag, Groups, Job, Joined, LockPath, Mutex, Registration, Result,
     SessionEvents, SessionId, Signal,
 };
 
@@ -65,17 +65,13 @@ impl Keep {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn state(&self) -> State {
-        self.lock().clone()
+        self.state.lock().clone()
     }
 
     pub(super) fn set(&self, state: State) {
         let registered = matches!(state, State::Registered(_));
-        *self.lock() = state;
+        *self.state.lock() = state;
         self.changed.notify();
         self.reports.show(if registered { MemberState::Registered } else { MemberState::Missing });
     }
@@ -93,7 +89,7 @@ impl Keep {
 
     /// Begins to leave: nothing is registered from now on, except by what is under way.
     pub(super) fn leave(&self) {
-        if let Some(id) = &*self.id.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(id) = &*self.id.lock() {
             id.leaves();
         }
         self.leaving.raise();
@@ -112,7 +108,7 @@ impl Keep {
 
     /// Makes the ID free: the node is gone.
     pub(super) fn free(&self) {
-        let id = self.id.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let id = self.id.lock().take();
         drop(id);
     }
 }

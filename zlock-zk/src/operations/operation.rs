@@ -99,7 +99,7 @@ impl<'a> Operation<'a> {
         // What was not sent has no unknown outcome.
         let Some(sent) = sent.filter(|_| leaves == Leaves::Change) else { return answer };
         if let (Ok(_), Some(live)) = (&answer, shared.sessions.get(session)) {
-            live.touches().wrote(sent);
+            live.touches.lock().wrote(sent);
         }
         self.budget.record(answer)
     }

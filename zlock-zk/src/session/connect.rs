@@ -1,7 +1,7 @@
 //! Establishing a new session.
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -51,13 +51,13 @@ impl Shared {
             },
         };
         let found: Arc<[_]> = found.into();
-        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
+        *self.servers.lock() = found.clone();
         Ok(found)
     }
 
     /// Returns the servers that were found last.
     pub(crate) fn known_servers(&self) -> Arc<[Vec<String>]> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.servers.lock().clone()
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct Heartbeat {
 impl Heartbeat {
     /// Creates a request that is sent at the first poll, and abandoned after the time that the library takes for silence.
     pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration, number: u32) -> Self {
-        let (owns_nodes, written) = (!shared.sessions.own().is_empty(), live.touches().written());
+        let (owns_nodes, written) = (!shared.sessions.own().is_empty(), live.touches.lock().written());
         let beat = Beat::choose(owns_nodes, written, interval(session_timeout));
         let searches = owns_nodes && number % SEARCH == SEARCH - 1;
         let sent = Instant::now();

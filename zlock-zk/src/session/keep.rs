@@ -127,7 +127,7 @@ impl SessionStore for ZkSessions {
                     match state {
                         SessionState::SyncConnected => {
                             connected = true;
-                            live.touches().resume(changes.connected());
+                            live.touches.lock().resume(changes.connected());
                             if !shared.sessions.resume(key) {
                                 return Over::Lost;
                             }
@@ -196,7 +196,7 @@ impl SessionStore for ZkSessions {
 /// Moves the deadline of a session after a heartbeat was answered. Returns `false` if the session is over.
 fn renew(shared: &Shared, live: &Live, sent: Instant, beat: Beat) -> bool {
     // Until the deadline is set, the session's first own node cannot be added.
-    let mut touches = live.touches();
+    let mut touches = live.touches.lock();
     if beat == Beat::Write {
         touches.wrote(sent);
     }

@@ -10,9 +10,10 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::Duration;
 
-use crate::mutex::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+
+use crate::mutex::Mutex;
 
 /// A connect that completes within this time is not probed.
 const PATIENCE: Duration = Duration::from_millis(250);

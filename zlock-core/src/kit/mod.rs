@@ -13,6 +13,7 @@
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
 //! - [`FailureLog`] decides which failures of an outage are logged.
 //! - [`Receipts`] are what writes of values leave in the store, so that a lost response does no harm.
+//! - [`label_text`] and [`parse_label`] are for stores whose nodes do not say their label by their name.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
 //! - [`Options`] are the connection options that every remote store has, and [`builders!`] writes the methods that set them;
@@ -24,6 +25,7 @@ mod budget;
 mod contents;
 mod failure;
 mod failure_log;
+mod labels;
 mod options;
 mod receipts;
 mod repeat;
@@ -37,6 +39,7 @@ pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
 pub use failure_log::FailureLog;
+pub use labels::{label_text, parse_label};
 pub use options::files::Files;
 pub use options::srv::Srv;
 pub use options::tls::Tls;
@@ -46,5 +49,6 @@ pub use session_loop::{Begun, Over, SessionStore, first_session};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};
 
+pub use crate::nodes::node_id::is_uuid;
 #[doc(inline)]
 pub use crate::{__builders as builders, __repeat as repeat};

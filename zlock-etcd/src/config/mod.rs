@@ -19,12 +19,6 @@ const MIN_TTL: Duration = Duration::from_secs(2);
 /// The longest time for any option.
 const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The longest wait for one server's answer before another server is asked.
-const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
-
-/// The longest wait for a connection before another one is tried.
-const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
-
 /// The options of an [`EtcdBackend`](crate::EtcdBackend): the cluster's hosts, timeouts and credentials.
 ///
 /// [`EtcdBackend::connect`](crate::EtcdBackend::connect) checks them before it sends anything.
@@ -196,23 +190,6 @@ impl EtcdOptions {
 
     fn uses_tls(&self) -> bool {
         self.kit.tls.is_some()
-    }
-
-    /// How long one server may take to answer a request before the next one is asked.
-    pub(crate) fn answer_time(&self) -> Duration {
-        (self.kit.session_timeout / 4).min(MAX_ANSWER_TIME)
-    }
-
-    /// How long one server may take to answer a keep-alive. Keep-alives are sent every third of the session's TTL, and this
-    /// is short enough to try three servers before the session ends.
-    pub(crate) fn keep_alive_time(&self) -> Duration {
-        (self.kit.session_timeout / 6).min(MAX_ANSWER_TIME)
-    }
-
-    /// How long an attempt to connect and to authenticate may take. A long limit prevents a busy server from checking
-    /// passwords in vain. A short one replaces an attempt that hangs soon enough for the session to survive it.
-    pub(crate) fn connection_time(&self) -> Duration {
-        (self.kit.session_timeout / 3).min(MAX_CONNECTION_TIME)
     }
 
     /// Checks everything that can be checked without I/O.

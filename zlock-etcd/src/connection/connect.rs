@@ -179,7 +179,7 @@ impl Endpoints {
     /// Begins to connect, on the backend's runtime, which outlives that of a single request.
     fn attempt(&self, server: &str) -> Attempt {
         let (options, server) = (self.options.clone(), server.to_owned());
-        let until = Instant::now() + options.connection_time();
+        let until = Instant::now() + options.kit.connection_time();
         let mut task = JoinSet::new();
         task.spawn_on(dial(options, server), &self.runtime);
         Attempt { until, task }

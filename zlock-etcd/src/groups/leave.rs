@@ -1,6 +1,6 @@
 //! Leaving a group.
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use zlock_core::NodeId;
 use zlock_core::kit::SessionKey;
 
@@ -25,9 +25,7 @@ pub(super) async fn leave(
             let txn = Txn::new().and_then([fence.raise(), TxnOp::get(key, None)]);
             let answer = operation.write_alone(lease, txn).await?;
             fence.raised_by(&answer);
-            let gets = answer.gets();
-            let kv = gets.first().and_then(|get| get.kvs().first());
-            kv.filter(|kv| kv.lease() == lease_id(lease)).map(|kv| kv.mod_revision())
+            answer.first().filter(|kv| kv.lease() == lease_id(lease)).map(KeyValue::mod_revision)
         }
     };
     if let Some(revision) = written {

@@ -9,6 +9,7 @@
 //! would be read as something else is written with lines, too.
 
 use etcd_client::{Compare, CompareOp};
+use zlock_core::kit::{is_uuid, label_text, parse_label};
 use zlock_core::{Label, Node, NodeId, REVOKE};
 
 const MARK: &[u8] = b"zlock1 ";
@@ -23,15 +24,6 @@ pub(crate) struct Value<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Returns `true` if the ID in a value is one that a client gave to a node.
-fn is_uuid(text: &str) -> bool {
-    let is_in_place = |(at, b): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => b == b'-',
-        _ => b.is_ascii_hexdigit(),
-    };
-    text.len() == 36 && text.bytes().enumerate().all(is_in_place)
-}
-
 /// Parses the value of a node. A label that this version does not know excludes all other nodes.
 pub(crate) fn read(bytes: &[u8]) -> Value<'_> {
     let Some(rest) = bytes.strip_prefix(MARK) else {
@@ -42,7 +34,7 @@ pub(crate) fn read(bytes: &[u8]) -> Value<'_> {
         };
     };
     let (text, rest) = split_line(rest);
-    let label = std::str::from_utf8(text).ok().and_then(label).unwrap_or(Label::Lock);
+    let label = std::str::from_utf8(text).ok().and_then(parse_label).unwrap_or(Label::Lock);
     let (line, data) = split_line(rest);
     if let Some(id) = line.strip_prefix(ID).and_then(|id| std::str::from_utf8(id).ok())
         && is_uuid(id)
@@ -82,15 +74,7 @@ pub(crate) fn id_of(node: &Node) -> Option<&NodeId> {
 
 /// Returns the part before the data in the value of a node with this label and this ID.
 pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
-    let label = match label {
-        Label::Write => "write".to_owned(),
-        Label::Read => "read".to_owned(),
-        Label::Candidate => "candidate".to_owned(),
-        Label::Permits { weight, max, granted: false } => format!("permits {weight}of{max}"),
-        Label::Permits { weight, max, granted: true } => format!("granted {weight}of{max}"),
-        // A label that this version does not know is written as one that excludes all other nodes.
-        _ => "lock".to_owned(),
-    };
+    let label = label_text(label);
     let head = [MARK, label.as_bytes(), b"\n"].concat();
     match node_id {
         Some(node_id) => [&head, ID, node_id.as_str().as_bytes(), b"\n"].concat(),
@@ -106,42 +90,11 @@ pub(crate) fn has_head(key: &str, head: &[u8]) -> [Compare; 2] {
     [Compare::value(key, CompareOp::Greater, from), Compare::value(key, CompareOp::Less, to)]
 }
 
-fn label(text: &str) -> Option<Label> {
-    match text {
-        "lock" => return Some(Label::Lock),
-        "write" => return Some(Label::Write),
-        "read" => return Some(Label::Read),
-        "candidate" => return Some(Label::Candidate),
-        _ => {}
-    }
-    let (kind, permits) = text.split_once(' ')?;
-    let (weight, max) = permits.split_once("of")?;
-    let granted = match kind {
-        "permits" => false,
-        "granted" => true,
-        _ => return None,
-    };
-    Some(Label::Permits { weight: weight.parse().ok()?, max: max.parse().ok()?, granted })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const UUID: &str = "0123abcd-4567-89ab-cdef-0123456789ab";
-
-    #[test]
-    fn the_ids_of_nodes_are_uuids() {
-        for text in [
-            UUID,
-            "694d7a3c2f1b5e05.1",
-            "",
-            "0123abcd-4567-89ab-cdef-0123456789a",
-            "0123abcd04567-89ab-cdef-0123456789ab",
-        ] {
-            assert_eq!(is_uuid(text), NodeId::new(text).is_uuid(), "{text}");
-        }
-    }
 
     #[test]
     fn what_is_written_reads_back() {

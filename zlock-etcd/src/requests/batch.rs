@@ -128,7 +128,7 @@ impl Batches {
         };
         Batches {
             endpoints,
-            limit: options.answer_time(),
+            limit: options.kit.answer_time(),
             is_enabled: options.batching,
             has_identity: options.has_identity(),
             events,

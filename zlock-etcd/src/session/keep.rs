@@ -58,7 +58,7 @@ impl SessionStore for Leases {
 
     fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
         let options = self.shared.options.clone();
-        options.has_files().then(|| move || options.check_contents())
+        options.has_files().then_some(move || options.check_contents())
     }
 
     async fn servers(&self) -> Result<Vec<String>, Failure> {
@@ -73,7 +73,7 @@ impl SessionStore for Leases {
     /// After the first time, the next server is asked. Twice as long if there is none.
     fn patience(&self) -> (Duration, Duration) {
         let others = if self.shared.endpoints.servers().len() > 1 { 1 } else { 2 };
-        (self.shared.options.answer_time() * others, self.options().connect_timeout)
+        (self.shared.options.kit.answer_time() * others, self.options().connect_timeout)
     }
 
     async fn begin(
@@ -100,7 +100,7 @@ impl SessionStore for Leases {
     async fn keep(&self, lease: SessionKey, granted: &mut GrantedLease) -> Over {
         let (shared, ttl) = (&self.shared, granted.ttl);
         let key = key::fence(shared.options.prefix(), lease.id, 0);
-        let limit = shared.options.keep_alive_time();
+        let limit = shared.options.kit.beat_time();
         let keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
         let doubt = Notify::new();
         let mut beat = KeepAlive { shared, lease, keeper, doubt: &doubt };
@@ -115,7 +115,7 @@ impl SessionStore for Leases {
     }
 
     async fn end(&self, id: SessionId, _: Option<&mut GrantedLease>) -> Result<Close, Failure> {
-        let limit = self.shared.options.answer_time();
+        let limit = self.shared.options.kit.answer_time();
         lease::revoke(&self.shared.endpoints, id.get().cast_signed(), limit).await?;
         Ok(Close::Ended)
     }
@@ -148,7 +148,7 @@ impl kit::Beat for KeepAlive<'_> {
         if let (Some(search), Some(found)) = (search, found)
             // Without an answer, the next keep-alive searches again.
             && let Ok(Err(failure)) =
-                timeout(shared.options.keep_alive_time(), search.end(shared, lease, &found)).await
+                timeout(shared.options.kit.beat_time(), search.end(shared, lease, &found)).await
         {
             tracing::debug!(?failure, "the session's nodes could not be looked up");
         }

@@ -204,7 +204,7 @@ mod tests {
                 interrupted.sessions.suspend(lease);
                 Ok(())
             };
-            let asked = shared.endpoints.ask(by, shared.options.answer_time(), call);
+            let asked = shared.endpoints.ask(by, shared.options.kit.answer_time(), call);
             shared.send(lease, until, by, asked).await.unwrap();
             assert_eq!(shared.sessions.session().state, state);
         }

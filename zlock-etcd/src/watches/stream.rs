@@ -130,7 +130,7 @@ impl Drop for Armed {
 impl Watches {
     pub(crate) fn new(endpoints: Arc<Endpoints>, options: &EtcdOptions, runtime: Handle) -> Self {
         let breaks = Arc::new(Breaks::new(options.kit.operation_timeout));
-        let (limit, latest, streams) = (options.answer_time(), Mutex::new(None), Arc::default());
+        let (limit, latest, streams) = (options.kit.answer_time(), Mutex::new(None), Arc::default());
         Watches { endpoints, limit, runtime, breaks, latest, streams }
     }
 

@@ -4,10 +4,10 @@ use std::future::ready;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::kit::{SessionKey, repeat};
+use zlock_core::kit::{SessionKey, label_text, repeat};
 use zlock_core::{Created, DeletionNotice, ErrorKind, Label, NodeId, Result};
 
-use super::{label, listing};
+use super::listing;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
@@ -68,7 +68,7 @@ impl Create<'_> {
         let hint = live.hints.get(&operation.path);
         // At rest, the session is renewed with the create. That proves until when it lives.
         let renews = shared.sessions.session().deadline.is_none();
-        let (text, node_id) = (label::text(self.label), self.node_id.as_str());
+        let (text, node_id) = (label_text(self.label), self.node_id.as_str());
         let params: Params<'_> =
             &[&id, &operation.path, &text, &node_id, &self.data, &hint, &is_whole, &ttl, &renews, &is_sync];
         let with = operation.sent_with(session);

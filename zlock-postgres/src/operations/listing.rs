@@ -1,9 +1,9 @@
 //! The rows of a listing.
 
 use tokio_postgres::Row;
+use zlock_core::kit::parse_label;
 use zlock_core::{FencingToken, Label, Node, NodeId, NodeName, Queue, Sequence, SessionId};
 
-use super::label;
 use crate::error::Failure;
 
 /// A node that was listed.
@@ -36,9 +36,14 @@ fn listed(row: &Row) -> Result<Listed, tokio_postgres::Error> {
     })
 }
 
+/// Returns the label with this text. One that this version does not know excludes all other nodes.
+pub(crate) fn label(text: &str) -> Label {
+    parse_label(text).unwrap_or(Label::Lock)
+}
+
 impl Listed {
     pub(crate) fn node(&self) -> Node {
-        node(&self.id, label::parse(&self.label), self.seq, self.owner)
+        node(&self.id, label(&self.label), self.seq, self.owner)
     }
 }
 

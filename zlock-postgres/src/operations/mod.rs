@@ -2,7 +2,6 @@
 
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod label;
 pub(crate) mod listing;
 pub(crate) mod operation;
 pub(crate) mod read;

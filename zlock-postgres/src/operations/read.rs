@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use zlock_core::kit::SessionKey;
 use zlock_core::{FencingToken, Node, NodeData, Queue, SessionId};
 
-use super::{label, listing};
+use super::listing;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::Operation;
@@ -54,7 +54,7 @@ impl ReadNode {
     }
 
     pub(crate) fn node(&self, id: &str) -> Node {
-        listing::node(id, label::parse(&self.label), self.seq, self.owner)
+        listing::node(id, listing::label(&self.label), self.seq, self.owner)
     }
 }
 

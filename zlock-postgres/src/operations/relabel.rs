@@ -1,9 +1,8 @@
 //! Relabelling an own node.
 
 use zlock_core::Node;
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{SessionKey, label_text};
 
-use super::label;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
@@ -22,7 +21,7 @@ pub(crate) async fn relabel(
     }
     let (shared, until) = (operation.shared, operation.budget.deadline());
     let (own, id, is_sync) = (session_id(session), node.id.as_str(), shared.is_sync());
-    let text = label::text(node.label);
+    let text = label_text(node.label);
     let params: Params<'_> = &[&own, &operation.path, &id, &text, &number, &is_sync];
     let answer = shared.send(session, until, &statement::RELABEL, params).await;
     match operation.change('r', &node.id, answer).await? {

@@ -1,9 +1,9 @@
 //! One-shot watches on a node and on a queue.
 
-use zlock_core::kit::SessionKey;
-use zlock_core::{Existence, Node, Queue, Watch, WatchEvent};
+use zlock_core::kit::{SessionKey, label_text};
+use zlock_core::{Existence, Node, Queue, Watch};
 
-use super::{label, listing};
+use super::listing;
 use crate::error::Failure;
 use crate::operations::operation::Operation;
 use crate::operations::read::read_node;
@@ -15,7 +15,7 @@ pub(crate) async fn arm_node(
     session: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
-    let (shared, id, text) = (operation.shared, seen.id.as_str(), label::text(seen.label));
+    let (shared, id, text) = (operation.shared, seen.id.as_str(), label_text(seen.label));
     // Notifications must be received before the node is read.
     let listener = shared.heart.listen(session).await;
     let expected = Expected { label: Some(text.clone()), version: None };
@@ -33,14 +33,7 @@ pub(crate) async fn arm_node(
 
 /// Returns a watch that also fires when its session ends.
 pub(crate) fn watch(operation: &Operation<'_>, session: SessionKey, mut watching: Watching) -> Watch {
-    let mut events = operation.shared.sessions.events();
-    Watch::new(async move {
-        tokio::select! {
-            biased;
-            event = watching.fired() => event,
-            _ = events.ended(session.epoch) => WatchEvent::Changed,
-        }
-    })
+    operation.shared.sessions.watch(session, async move { watching.fired().await })
 }
 
 /// Lists a queue, and arms a watch on its changes.

@@ -55,7 +55,7 @@ impl Heart {
         }
         let watches = self.watches.clone();
         let on_notification = Arc::new(move |payload: &str| watches.received(payload));
-        let limit = self.options.connection_time();
+        let limit = self.options.kit.connection_time();
         let link = Arc::new(dial(&self.options, &self.runtime, limit, Some(on_notification)).await?);
         if !self.current.lock().is_schema_checked {
             check_schema(&self.options, &link, limit).await?;

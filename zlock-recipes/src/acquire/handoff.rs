@@ -15,7 +15,7 @@ use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::place::cohort::{Cohort, Ended, Handoff, Joined, Turn, Work};
-use crate::place::granted::{Granted, closed, lost_error};
+use crate::place::granted::{Granted, closed, lost, lost_error};
 use crate::place::pauses::{Pauses, connected};
 use crate::queue::Status;
 
@@ -189,15 +189,11 @@ impl Job for Driver {
                     let leftover = Leftover { client, cohort, granted: Mutex::new(leftover) };
                     acquire_place(client, cohort, &data, &leftover, &mut pauses).await;
                 }
-                Work::Watch { batch, granted: Granted { epoch, mut deletion, .. } } => {
-                    let mut session = client.session.clone();
-                    tokio::select! {
-                        biased;
-                        _ = session.ended(epoch) => cohort.abandon(batch),
-                        () = deletion.deleted() => cohort.abandon(batch),
-                        () = cohort.changed() => {}
-                    }
-                }
+                Work::Watch { batch, granted: Granted { epoch, deletion, .. } } => tokio::select! {
+                    biased;
+                    () = lost(&client.session, epoch, &deletion) => cohort.abandon(batch),
+                    () = cohort.changed() => {}
+                },
                 Work::GiveUp(granted) => client.give_up_in_background(cohort.path(), granted),
                 Work::Done => return,
             }

@@ -9,7 +9,7 @@ use zlock_core::{
     Target,
 };
 
-use crate::place::granted::{Granted, lost_error, lost_kind};
+use crate::place::granted::{Granted, lost, lost_error, lost_kind};
 use crate::queue::Status;
 use crate::report::HoldReport;
 
@@ -147,16 +147,13 @@ impl HoldRecord {
 
     /// Waits until no lock of this kind is held, and returns the reason.
     pub(crate) async fn lost(&self, entry: Entry) -> Error {
-        let mut session = self.session.clone();
-        let mut gone = self.granted.deletion.clone();
         let is_left = || {
             let mut state = self.state.lock();
             state.removed || *state.of(entry) == 0
         };
         tokio::select! {
             biased;
-            _ = session.ended(self.granted.epoch) => {}
-            () = gone.deleted() => {}
+            () = lost(&self.session, self.granted.epoch, &self.granted.deletion) => {}
             () = self.changed.until(|| is_left().then_some(())) => {}
         }
         self.loss()

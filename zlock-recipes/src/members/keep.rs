@@ -14,6 +14,7 @@ use zlock_core::{
 use super::reports::MemberReports;
 use crate::client::inner::ClientInner;
 use crate::client::joined::JoinedId;
+use crate::place::granted::lost;
 use crate::place::pauses::PAUSES;
 
 /// A member that is to be registered for as long as its owner wants.
@@ -203,7 +204,7 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
     loop {
         if let State::Registered(registration) = keep.state() {
             own = vec![registration.session];
-            registration_ended(keep, registration).await;
+            lost(&keep.session, registration.epoch, &registration.deletion).await;
             tracing::warn!(member = %keep.member, "a member is no longer registered, and joins again");
             keep.set(State::Missing);
         }
@@ -222,16 +223,6 @@ async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
                 pauses.sleep().await;
             }
         }
-    }
-}
-
-/// Waits until the session of a registration is over, or another client has removed the node.
-async fn registration_ended(keep: &Keep, Registration { epoch, mut deletion, .. }: Registration) {
-    let mut session = keep.session.clone();
-    tokio::select! {
-        biased;
-        _ = session.ended(epoch) => {}
-        () = deletion.deleted() => {}
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
-use zookeeper_client as zk;
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::session::in_flight::Call;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
@@ -111,11 +110,7 @@ impl<'a> Operation<'a> {
             let (synced, names) = tokio::join!(catch_up(&live, freshness), live.client.list_children(&path));
             synced.and(names)
         });
-        match listed.await {
-            Ok(names) => Ok(Queue::listed(names)),
-            Err(Failure::Zk(zk::Error::NoNode)) => Ok(Queue::default()),
-            Err(failure) => Err(failure),
-        }
+        if_exists(listed.await).map(|names| names.map(Queue::listed).unwrap_or_default())
     }
 
     /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.

@@ -56,7 +56,7 @@ impl SessionStore for ZkSessions {
 
     fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
         let options = self.shared.options.clone();
-        options.has_files().then(|| move || options.check_contents())
+        options.has_files().then_some(move || options.check_contents())
     }
 
     async fn servers(&self) -> Result<Vec<String>, Failure> {

@@ -54,7 +54,7 @@ pub(crate) struct Live {
     /// Of writes of values, by the value's path at the server.
     pub(crate) receipts: Arc<Receipts<Arc<str>, Option<Witness>>>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
-    listed_up_to: Mutex<Option<NodeId>>,
+    pub(crate) listed_up_to: Mutex<Option<NodeId>>,
     /// `false` once a server has refused to list the own nodes.
     can_list: AtomicBool,
     /// The [`own_id`] that the last write of a heartbeat checked.
@@ -63,7 +63,7 @@ pub(crate) struct Live {
     pub(crate) was_checked: AtomicBool,
     /// Locked before the session's own nodes and its deadline, which depend on each other.
     pub(crate) touches: Mutex<Touches>,
-    changes: Mutex<Changes>,
+    pub(crate) changes: Mutex<Changes>,
 }
 
 /// Returns the ID of an own node: the beginning of the node's path at the server, which no relabel changes. So the order of
@@ -93,19 +93,6 @@ impl Live {
             touches: Mutex::new(touches),
             changes,
         }
-    }
-
-    /// The number of changes of the connection so far, see [`Changes::count`].
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.lock().count()
-    }
-
-    pub(crate) fn listed_up_to(&self) -> Option<NodeId> {
-        self.listed_up_to.lock().clone()
-    }
-
-    pub(crate) fn set_listed_up_to(&self, id: Option<NodeId>) {
-        *self.listed_up_to.lock() = id;
     }
 
     /// Returns which of the own nodes, of which there is at least one, the next write checks. They take turns.

@@ -19,6 +19,12 @@ use crate::settings::environment::Environment;
 use crate::settings::text_or_file::TextOrFile;
 use crate::settings::url::{ConnectUrl, Host};
 
+/// The longest wait for one server's answer before another server is asked.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// The longest wait for a connection before another one is tried.
+const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
+
 /// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -163,6 +169,26 @@ impl Options {
     pub fn probe(&self, protocol: Protocol, default_port: u16, servers: &[String]) -> Probe {
         let servers = servers.iter().map(|server| authority(server, default_port));
         Probe::new(protocol, self.tls.is_some(), servers)
+    }
+
+    /// Returns how long one server may take to answer a request before the next one is asked.
+    #[must_use]
+    pub fn answer_time(&self) -> Duration {
+        (self.session_timeout / 4).min(MAX_ANSWER_TIME)
+    }
+
+    /// Returns how long one server may take to answer a heartbeat. Heartbeats are sent every third of the session timeout, and this
+    /// is short enough to try three servers before the session ends.
+    #[must_use]
+    pub fn beat_time(&self) -> Duration {
+        (self.session_timeout / 6).min(MAX_ANSWER_TIME)
+    }
+
+    /// Returns how long an attempt to connect and to authenticate may take. A long limit prevents a busy server from checking
+    /// passwords in vain. A short one replaces an attempt that hangs soon enough for the session to survive it.
+    #[must_use]
+    pub fn connection_time(&self) -> Duration {
+        (self.session_timeout / 3).min(MAX_CONNECTION_TIME)
     }
 
     /// Returns the prefix. Empty without one.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::failure::{Failure as _, Interrupted};
 use super::failure_log::FailureLog;
 use crate::contract::background::Background;
+use crate::contract::watch::{Watch, WatchEvent};
 use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind};
 use crate::mutex::Mutex;
@@ -334,6 +335,19 @@ impl<T> Sessions<T> {
                 end.raised().await;
             }
         }
+    }
+
+    /// Returns a watch that fires with this event, or with [`WatchEvent::Changed`] if the session ends before. An event at the same
+    /// moment as the end counts.
+    pub fn watch(&self, key: SessionKey, event: impl Future<Output = WatchEvent> + Send + 'static) -> Watch {
+        let mut events = self.events();
+        Watch::new(async move {
+            tokio::select! {
+                biased;
+                event = event => event,
+                _ = events.ended(key.epoch) => WatchEvent::Changed,
+            }
+        })
     }
 
     /// Runs a future until it completes, the session ends, or the deadline passes.

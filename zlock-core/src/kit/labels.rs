@@ -1,30 +1,31 @@
-//! Labels as the database has them.
+//! Labels as text, for stores whose nodes do not say their label by their name.
 
-use zlock_core::Label;
+use crate::nodes::label::Label;
 
-/// Returns the text of a label. A label that this version does not know is written as one that excludes all other nodes.
-pub(crate) fn text(label: Label) -> String {
+/// Returns the text of a label: one line, which never changes between versions.
+#[must_use]
+pub fn label_text(label: Label) -> String {
     match label {
+        Label::Lock => "lock".to_owned(),
         Label::Write => "write".to_owned(),
         Label::Read => "read".to_owned(),
         Label::Candidate => "candidate".to_owned(),
         Label::Permits { weight, max, granted: false } => format!("permits {weight}of{max}"),
         Label::Permits { weight, max, granted: true } => format!("granted {weight}of{max}"),
-        _ => "lock".to_owned(),
     }
 }
 
-/// Parses the text of a label. One that this version does not know excludes all other nodes.
-pub(crate) fn parse(text: &str) -> Label {
-    permits(text).unwrap_or(match text {
-        "write" => Label::Write,
-        "read" => Label::Read,
-        "candidate" => Label::Candidate,
-        _ => Label::Lock,
-    })
-}
-
-fn permits(text: &str) -> Option<Label> {
+/// Parses the text of a label. `None` for one that this version does not know, which counts as a [`Label::Lock`]: that excludes all
+/// other nodes.
+#[must_use]
+pub fn parse_label(text: &str) -> Option<Label> {
+    match text {
+        "lock" => return Some(Label::Lock),
+        "write" => return Some(Label::Write),
+        "read" => return Some(Label::Read),
+        "candidate" => return Some(Label::Candidate),
+        _ => {}
+    }
     let (kind, permits) = text.split_once(' ')?;
     let (weight, max) = permits.split_once("of")?;
     let granted = match kind {
@@ -50,11 +51,11 @@ mod tests {
             (permits(false), "permits 2of5"),
             (permits(true), "granted 2of5"),
         ] {
-            assert_eq!(text(label), expected);
-            assert_eq!(parse(expected), label);
+            assert_eq!(label_text(label), expected);
+            assert_eq!(parse_label(expected), Some(label));
         }
         for unknown in ["", "locks", "permits", "permits 2", "permits 2of", "permits -1of5", "barred 2of5"] {
-            assert_eq!(parse(unknown), Label::Lock, "{unknown}");
+            assert_eq!(parse_label(unknown), None, "{unknown}");
         }
     }
 }

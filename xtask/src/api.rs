@@ -106,15 +106,20 @@ fn items(text: &str) -> Vec<String> {
     // The head of the current block, until its first public item.
     let mut head = None;
     let mut is_public = false;
+    // Methods that `kit::builders!` writes are listed by their names.
+    let mut is_built = false;
     let mut lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
     while let Some(line) = lines.next() {
         let (indent, code) = (line.len() - line.trim_start().len(), line.trim_start());
         if indent == 0 && !code.is_empty() && !code.starts_with("//") {
             (head, is_public) = (None, false);
         }
+        is_built = code.ends_with("builders! {") || is_built && code != "}";
         let opens =
             code.starts_with("impl") || code.starts_with("pub trait ") || code.starts_with("pub enum ");
-        let is_item = code.starts_with("pub ") || is_public && indent == 4 && is_member(code);
+        let is_item = code.starts_with("pub ")
+            || is_public && indent == 4 && is_member(code)
+            || is_built && code.ends_with(';');
         let begins = is_item || indent == 0 && opens;
         if !begins {
             continue;
@@ -166,12 +171,15 @@ mod tests {
 
     #[test]
     fn what_is_public_is_listed_in_one_line() {
-        let text = "use x;\n\npub struct A {\n    pub a: u8,\n    b: u8,\n}\n\nimpl A {\n    fn c() {}\n\n    pub fn d(\n        &self,\n        x: u8,\n    ) -> u8\n    where\n        u8: Copy,\n    {\n        1\n    }\n}\n\nimpl B {\n    fn e() {}\n}\n\npub trait C {\n    fn f(&self);\n}\n\npub use a::{\n    B, C,\n};\n\npub enum D {\n    /// A variant.\n    E(u8),\n}\n\npub(crate) fn g() {}\n#[cfg(test)]\npub fn h() {}\n";
+        let text = "use x;\n\npub struct A {\n    pub a: u8,\n    b: u8,\n}\n\nimpl A {\n    fn c() {}\n\n    pub fn d(\n        &self,\n        x: u8,\n    ) -> u8\n    where\n        u8: Copy,\n    {\n        1\n    }\n}\n\nimpl B {\n    kit::builders! {\n        /// Documented.\n        new;\n        with_b;\n    }\n\n    fn e() {\n        return;\n    }\n}\n\npub trait C {\n    fn f(&self);\n}\n\npub use a::{\n    B, C,\n};\n\npub enum D {\n    /// A variant.\n    E(u8),\n}\n\npub(crate) fn g() {}\n#[cfg(test)]\npub fn h() {}\n";
         let expected = [
             "pub struct A",
             "    pub a: u8",
             "impl A",
             "    pub fn d( &self, x: u8, ) -> u8 where u8: Copy",
+            "impl B",
+            "    new",
+            "    with_b",
             "pub trait C",
             "    fn f(&self)",
             "pub use a::{ B, C, }",

@@ -3,6 +3,7 @@
 mod contract;
 mod error;
 pub mod kit;
+mod mutex;
 mod nodes;
 pub mod observer;
 pub mod probe;
@@ -27,6 +28,7 @@ pub use contract::watch::{Watch, WatchEvent};
 pub use error::excerpt::Excerpt;
 pub use error::failure::LastFailure;
 pub use error::{Error, ErrorKind, Phase, Result};
+pub use mutex::Mutex;
 pub use nodes::label::Label;
 pub use nodes::name::{NodeName, ParsedName};
 pub use nodes::node::{FencingToken, Node, NodeData, REVOKE};

@@ -7,12 +7,13 @@
 use std::fmt;
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+
+use crate::mutex::Mutex;
 
 /// A connect that completes within this time is not probed.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -106,7 +107,7 @@ impl Probe {
             }
             drop(found);
             while let Some((i, finding)) = findings.recv().await {
-                let mut all = self.found();
+                let mut all = self.found.lock();
                 match finding {
                     Some(finding) => {
                         let is_unresolved = matches!(finding, Finding::Unresolved(_));
@@ -120,7 +121,7 @@ impl Probe {
                 }
             }
             let is_hopeless = |finding: &Finding| finding.is_hopeless(self.protocol, self.tls);
-            if self.found().iter().all(|finding| finding.as_ref().is_some_and(is_hopeless))
+            if self.found.lock().iter().all(|finding| finding.as_ref().is_some_and(is_hopeless))
                 && !unresolved.contains(&1)
             {
                 return;
@@ -131,16 +132,12 @@ impl Probe {
 
     /// Returns the latest findings, host by host, or an empty string if there are none.
     pub fn causes(&self) -> String {
-        let found = self.found();
+        let found = self.found.lock();
         let cause = |(host, finding): (&String, &Option<Finding>)| {
             let finding = finding.as_ref()?;
             Some(format!("{host}: {}", finding.text(self.protocol, self.tls)))
         };
         self.hosts.iter().zip(found.iter()).filter_map(cause).collect::<Vec<_>>().join("; ")
-    }
-
-    fn found(&self) -> MutexGuard<'_, Vec<Option<Finding>>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

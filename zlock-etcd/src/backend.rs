@@ -1,6 +1,5 @@
 //! The backend: its operations, each as a loop of attempts. The attempts are in files of their own.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -29,6 +28,7 @@ use crate::session::keep::Leases;
 /// calls [`connect`](EtcdBackend::connect). The backend works as long as that runtime does. Clients may be created and
 /// used on any runtime. Dropping the backend ends its session as [`close`](CoordinationBackend::close) does, without
 /// waiting for it.
+#[derive(Debug)]
 pub struct EtcdBackend {
     shared: Arc<Shared>,
     task: Task,
@@ -167,11 +167,5 @@ impl CoordinationBackend for EtcdBackend {
 
     async fn close(&self) -> Result<Close> {
         Ok(self.task.close().await)
-    }
-}
-
-impl fmt::Debug for EtcdBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EtcdBackend").field(&self.shared).finish()
     }
 }

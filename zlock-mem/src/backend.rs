@@ -77,7 +77,7 @@ impl MemBackend {
     #[must_use]
     pub fn session_terms(&self) -> SessionTerms {
         let options = &self.shared.options;
-        SessionTerms::new(options.session_timeout, options.interval(), options.certain())
+        SessionTerms::new(options.kit.session_timeout, options.interval(), options.certain())
     }
 
     /// Starts the session task at the first call inside a runtime.

@@ -1,9 +1,9 @@
 //! Faults that lose single requests or their responses.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use zlock_core::{LockPath, SessionId};
+use zlock_core::{LockPath, Mutex, SessionId};
 
 use crate::link::ClientId;
 use crate::request::{Operation, Sent};
@@ -107,24 +107,20 @@ pub(crate) struct Faults {
     hook: Mutex<Option<Arc<Mutex<Hook>>>>,
 }
 
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Faults {
     pub(crate) fn inject(&self, fault: Fault) {
         if fault.times > 0 {
-            lock(&self.rules).push(fault);
+            self.rules.lock().push(fault);
         }
     }
 
     pub(crate) fn set_hook(&self, hook: Box<Hook>) {
-        *lock(&self.hook) = Some(Arc::new(Mutex::new(hook)));
+        *self.hook.lock() = Some(Arc::new(Mutex::new(hook)));
     }
 
     pub(crate) fn clear(&self) {
-        lock(&self.rules).clear();
-        *lock(&self.hook) = None;
+        self.rules.lock().clear();
+        *self.hook.lock() = None;
     }
 
     /// Returns the outcome of this request. The hook is called last, with only its own mutex locked: only one caller at a time
@@ -132,7 +128,7 @@ impl Faults {
     pub(crate) fn fate(&self, client: ClientId, sent: &Sent) -> Fate {
         let operation = sent.request.operation();
         {
-            let mut rules = lock(&self.rules);
+            let mut rules = self.rules.lock();
             for i in 0..rules.len() {
                 let fate = rules[i].judge(client, operation);
                 if fate != Fate::Pass {
@@ -143,14 +139,14 @@ impl Faults {
                 }
             }
         }
-        let Some(hook) = lock(&self.hook).clone() else { return Fate::Pass };
+        let Some(hook) = self.hook.lock().clone() else { return Fate::Pass };
         let arrival = Arrival { operation, session: sent.session, parent: sent.request.parent().cloned() };
-        lock(&hook)(&arrival)
+        hook.lock()(&arrival)
     }
 }
 
 impl fmt::Debug for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Faults").field("rules", &*lock(&self.rules)).finish_non_exhaustive()
+        f.debug_struct("Faults").field("rules", &*self.rules.lock()).finish_non_exhaustive()
     }
 }

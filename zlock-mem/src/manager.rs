@@ -47,7 +47,7 @@ impl Shared {
     }
 
     fn connect_request(&self) -> Request {
-        Request::Connect { timeout: self.options.session_timeout }
+        Request::Connect { timeout: self.options.kit.session_timeout }
     }
 
     /// Opens the next session; the server closes the previous one.
@@ -89,7 +89,7 @@ impl Shared {
                 connected = self.heartbeat(session).await;
             }
             if !connected {
-                let resumed = timeout(self.options.session_timeout, self.resume(session)).await;
+                let resumed = timeout(self.options.kit.session_timeout, self.resume(session)).await;
                 // A session with a deadline is over by then.
                 if resumed != Ok(true) {
                     return self.sessions.give_up(session);

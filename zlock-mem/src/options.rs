@@ -25,7 +25,6 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemOptions {
-    pub(crate) session_timeout: Duration,
     pub(crate) margin: Option<Duration>,
     pub(crate) kit: Options,
 }
@@ -34,7 +33,7 @@ impl Default for MemOptions {
     fn default() -> Self {
         let mut kit = Options::new(["mem"]);
         kit.retry = kit.retry.with_seed(0);
-        MemOptions { session_timeout: Duration::from_secs(10), margin: None, kit }
+        MemOptions { margin: None, kit }
     }
 }
 
@@ -43,7 +42,7 @@ impl MemOptions {
     /// 10 seconds.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout.clamp(Duration::from_millis(1), LONGEST);
+        self.kit.session_timeout = timeout.clamp(Duration::from_millis(1), LONGEST);
         self
     }
 
@@ -73,13 +72,13 @@ impl MemOptions {
 
     /// Returns how long the session is certain to live after an answered request of the session task was sent.
     pub(crate) fn certain(&self) -> Duration {
-        let margin = self.margin.unwrap_or(self.session_timeout / 4).min(self.session_timeout / 2);
-        self.session_timeout - margin
+        let margin = self.margin.unwrap_or(self.kit.session_timeout / 4).min(self.kit.session_timeout / 2);
+        self.kit.session_timeout - margin
     }
 
     /// Returns the time between heartbeats, which is also the silence after which a connection is given up.
     pub(crate) fn interval(&self) -> Duration {
-        self.session_timeout / 3
+        self.kit.session_timeout / 3
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
-use zlock_core::SessionId;
+use zlock_core::{Mutex, SessionId};
 
 use crate::fault::{Fate, Faults};
 use crate::link::ClientId;
@@ -51,7 +51,7 @@ impl MemServer {
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: Mutex<BTreeMap<String, Weak<Server>>> = Mutex::new(BTreeMap::new());
-        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = NAMED.lock();
         if let Some(server) = named.get(name).and_then(Weak::upgrade) {
             return MemServer(server);
         }
@@ -96,7 +96,7 @@ impl Server {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn next_watch(&self) -> u64 {
@@ -178,7 +178,7 @@ impl Server {
 
     /// Starts the clock if there is none, or if the runtime on which it ran has ended.
     fn keep_clock(self: &Arc<Self>) {
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clock = self.clock.lock();
         if clock.as_ref().is_some_and(|clock| !clock.is_finished()) {
             return;
         }

@@ -1,6 +1,5 @@
 //! The backend: its operations, each as a loop of attempts. The attempts are in files of their own.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,6 +28,7 @@ use crate::session::shared::Shared;
 /// calls [`connect`](PostgresBackend::connect). The backend works as long as that runtime does. Clients may be created and
 /// used on any runtime. Dropping the backend ends its session as [`close`](CoordinationBackend::close) does, without
 /// waiting for it.
+#[derive(Debug)]
 pub struct PostgresBackend {
     shared: Arc<Shared>,
     task: Task,
@@ -76,7 +76,7 @@ impl PostgresBackend {
     pub fn session_terms(&self) -> Option<SessionTerms> {
         self.shared.sessions.current_key()?;
         let options = &self.shared.options;
-        Some(SessionTerms::new(options.ttl, options.ttl / 3, options.life()))
+        Some(SessionTerms::new(options.kit.session_timeout, options.kit.session_timeout / 3, options.life()))
     }
 
     /// Returns the number of watches that are armed. Without one, the client polls nothing.
@@ -167,11 +167,5 @@ impl CoordinationBackend for PostgresBackend {
 
     async fn close(&self) -> Result<Close> {
         Ok(self.task.close().await)
-    }
-}
-
-impl fmt::Debug for PostgresBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PostgresBackend").field(&self.shared).finish()
     }
 }

@@ -1,6 +1,5 @@
 //! The backend: its operations, each as a loop of attempts. The attempts are in files of their own.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -32,6 +31,7 @@ use crate::session::touches::usual_life;
 /// [`connect`](ZkBackend::connect). The backend works as long as that runtime does. Clients may be created and used on
 /// any runtime. Dropping the backend ends its session as [`close`](CoordinationBackend::close) does, without waiting
 /// for it.
+#[derive(Debug)]
 pub struct ZkBackend {
     shared: Arc<Shared>,
     task: Task,
@@ -175,11 +175,5 @@ impl CoordinationBackend for ZkBackend {
 
     async fn close(&self) -> Result<Close> {
         Ok(self.task.close().await)
-    }
-}
-
-impl fmt::Debug for ZkBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZkBackend").field(&self.shared).finish()
     }
 }

@@ -36,6 +36,15 @@ impl Failure {
     }
 }
 
+/// Returns `None` if the answer is that there is no node with this path.
+pub(crate) fn if_exists<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Failure::Zk(zk::Error::NoNode)) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
 impl kit::Failure for Failure {
     fn classify(&self) -> FailureClass {
         let (kind, ambiguous, retryable) = match self {

@@ -1,9 +1,10 @@
 //! The failures that operations retry: the causes of timeouts.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::error::Error;
+use crate::mutex::Mutex;
 
 tokio::task_local! {
     static OBSERVED: LastFailure;
@@ -37,10 +38,6 @@ tokio::task_local! {
 pub struct LastFailure(Arc<Mutex<Option<Error>>>);
 
 impl LastFailure {
-    fn lock(&self) -> MutexGuard<'_, Option<Error>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs a future and keeps the last failure that it notes.
     pub fn observe<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
         OBSERVED.scope(self.clone(), future)
@@ -49,19 +46,19 @@ impl LastFailure {
     /// Returns the last failure, or `None` if there was none or it was overcome.
     #[must_use]
     pub fn get(&self) -> Option<Error> {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 
     /// Takes the last failure, or `None` if there was none or it was overcome.
     #[must_use]
     pub fn take(&self) -> Option<Error> {
-        self.lock().take()
+        self.0.lock().take()
     }
 
     /// Notes a failure for the observer of the calling code. Without one, `failure` is not called.
     pub fn note(failure: impl FnOnce() -> Error) {
         // Fails without an observer.
-        let _ = OBSERVED.try_with(|last| *last.lock() = Some(failure()));
+        let _ = OBSERVED.try_with(|last| *last.0.lock() = Some(failure()));
     }
 
     /// Forgets the last failure, because the operation that noted it has succeeded.

@@ -1,8 +1,8 @@
 //! The contents of own nodes.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::mutex::Mutex;
 use crate::nodes::node_id::NodeId;
 use crate::nodes::own_nodes::OwnNodes;
 
@@ -14,29 +14,25 @@ use crate::nodes::own_nodes::OwnNodes;
 pub struct OwnContents<C>(Mutex<BTreeMap<NodeId, C>>);
 
 impl<C: Clone> OwnContents<C> {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, C>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the contents of a node.
     pub fn insert(&self, node_id: &NodeId, contents: C) {
-        self.lock().insert(node_id.clone(), contents);
+        self.0.lock().insert(node_id.clone(), contents);
     }
 
     /// Returns the contents of a node, or `None` if they are not known.
     #[must_use]
     pub fn get(&self, node_id: &NodeId) -> Option<C> {
-        self.lock().get(node_id).cloned()
+        self.0.lock().get(node_id).cloned()
     }
 
     /// Forgets the contents of a node.
     pub fn remove(&self, node_id: &NodeId) {
-        self.lock().remove(node_id);
+        self.0.lock().remove(node_id);
     }
 
     /// Forgets the contents of nodes that are no longer among `own`.
     pub fn retain(&self, own: &OwnNodes) {
-        self.lock().retain(|node_id, _| own.contains(node_id));
+        self.0.lock().retain(|node_id, _| own.contains(node_id));
     }
 }
 

@@ -16,8 +16,8 @@
 //!   writes leave in the store, so that a lost response does no harm. A [`WriteReceipt`] does the same for other requests.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
-//! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS,
-//!   and [`Tls`] has the certificates.
+//! - [`Options`] are the connection options that every remote store has, and [`builders!`] writes the methods that set them;
+//!   [`Srv`] finds the servers in DNS, and [`Tls`] has the certificates.
 
 mod attempts;
 mod beats;
@@ -42,12 +42,13 @@ pub use failure_log::FailureLog;
 pub use options::files::Files;
 pub use options::srv::Srv;
 pub use options::tls::Tls;
-pub use options::{Options, check_duration};
+pub use options::{Options, authority, check_duration};
 pub use receipts::{Receipt, Receipts};
 pub use session_loop::{Begun, Over, SessionStore, first_session};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};
 pub use value_write::{Unknown, ValueStore, ValueWrite, WriteAttempts, WriteReceipt, settled, write_value};
 
+pub use crate::nodes::node_id::is_uuid;
 #[doc(inline)]
-pub use crate::__repeat as repeat;
+pub use crate::{__builders as builders, __repeat as repeat};

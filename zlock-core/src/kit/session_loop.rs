@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -14,6 +14,7 @@ use super::sessions::{SessionKey, Sessions};
 use super::task::{Closing, Task};
 use crate::contract::backend::Close;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::Mutex;
 use crate::probe::Probe;
 use crate::session::{CloseReason, SessionId};
 use crate::signal::Signal;
@@ -45,13 +46,9 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Returns the options of the backend.
     fn options(&self) -> &Options;
 
-    /// Checks the files that the options name, before the first attempt. By default, there are none.
-    ///
-    /// # Errors
-    /// That of the connect.
-    fn check_files(&self, until: Instant) -> impl Future<Output = Result<()>> + Send {
-        let _ = until;
-        ready(Ok(()))
+    /// Returns a check of the files that the options name, which reads them. `None`, the default, if there are none.
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
+        None::<fn() -> Result<(), String>>
     }
 
     /// Returns the servers, each `host:port`, which may have to be looked up. By default, those of the options.
@@ -170,7 +167,7 @@ impl Task {
 /// Establishes a first session, within the connect timeout.
 ///
 /// # Errors
-/// - That of [`SessionStore::check_files`].
+/// - Those of [`Options::check_files`] with the check of [`SessionStore::files`].
 /// - That of the first attempt that [cannot be repeated](super::FailureClass::retryable).
 /// - [`ErrorKind::Unavailable`] if there is no session within the connect timeout, or earlier if waiting is pointless for all
 ///   servers. The message says what is wrong with each server, as far as that is known.
@@ -183,7 +180,9 @@ impl Task {
 pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Granted>> {
     let (options, causes) = (store.options(), Causes::default());
     let until = Instant::now() + options.connect_timeout;
-    store.check_files(until).await?;
+    if let Some(check) = store.files() {
+        options.check_files(until, check).await?;
+    }
     let unavailable = || options.connect_error(ErrorKind::Unavailable);
     let last = Mutex::new(None);
     let attempts = establish(store, None, Attempts::first(), &causes, |failure| {
@@ -193,7 +192,7 @@ pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Grante
         }
         let error = failure.explain(unavailable());
         tracing::debug!(%error, "no session yet");
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *last.lock() = Some(error);
         None
     });
     tokio::select! {
@@ -201,7 +200,7 @@ pub async fn first_session<S: SessionStore>(store: &S) -> Result<Begun<S::Grante
         outcome = attempts => outcome,
         () = causes.hopeless() => Err(unavailable().with_message(causes.text())),
         () = sleep_until(until) => {
-            let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let last = last.lock().take();
             let within = format!("no session within {:?}", options.connect_timeout);
             Err(match (last, causes.text()) {
                 (Some(error), causes) if causes.is_empty() => error,
@@ -390,14 +389,14 @@ struct Causes {
 
 impl Causes {
     fn probe(&self) -> Option<Arc<Probe>> {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.probe.lock().1.clone()
     }
 
     /// Probes these servers from now on.
     fn look_at<S: SessionStore>(&self, store: &S, mut servers: Vec<String>) {
         // A lookup returns the same servers in any order.
         servers.sort();
-        let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut probe = self.probe.lock();
         if probe.0 != servers {
             *probe = (servers.clone(), store.probe(servers).map(Arc::new));
             self.changed.notify();

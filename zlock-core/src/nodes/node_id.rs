@@ -46,7 +46,9 @@ impl fmt::Debug for NodeId {
     }
 }
 
-pub(crate) fn is_uuid(s: &str) -> bool {
+/// Returns `true` if a text is a UUID in its usual form, as in [`NodeId::is_uuid`].
+#[must_use]
+pub fn is_uuid(s: &str) -> bool {
     s.len() == 36
         && s.bytes().enumerate().all(|(i, b)| match i {
             8 | 13 | 18 | 23 => b == b'-',
@@ -107,6 +109,16 @@ mod tests {
         assert_ne!(draw(NodeIds::seeded(1)), draw(NodeIds::seeded(2)));
         assert_ne!(draw(NodeIds::random()), draw(NodeIds::random()));
         assert!(NodeIds::random().next().is_uuid());
+    }
+
+    #[test]
+    fn only_uuids_are_uuids() {
+        let uuid = "0123abcd-4567-89ab-cdef-0123456789ab";
+        assert!(is_uuid(uuid));
+        for other in ["694d7a3c2f1b5e05.1", "", &uuid[1..], &uuid.replace('-', "0"), &uuid.replace('b', "g")]
+        {
+            assert!(!is_uuid(other), "{other}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! A deletion is detected by comparing the nodes with a listing that a heartbeat makes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::mutex::Mutex;
 use crate::nodes::node_id::NodeId;
 use crate::signal::Flag;
 
@@ -62,14 +63,10 @@ impl Own {
 }
 
 impl OwnNodes {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a node. Call it when the response to its create has arrived.
     #[must_use = "the notice belongs into `Created`"]
     pub fn insert(&self, node_id: &NodeId) -> DeletionNotice {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.clock += 1;
         let since = state.clock;
         let notice = Arc::<Flag>::default();
@@ -80,7 +77,7 @@ impl OwnNodes {
 
     /// Forgets a node. Call it before the node's delete is sent. The notice does not fire from then on.
     pub fn remove(&self, node_id: &NodeId) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.nodes.remove(node_id);
         state.unobserved.remove(node_id);
     }
@@ -89,7 +86,7 @@ impl OwnNodes {
     /// relabelled. A node that is inserted with the same ID in the meantime is not hidden.
     #[must_use = "the node is hidden only as long as this lives"]
     pub fn hide(&self, node_id: &NodeId) -> Hidden<'_> {
-        let made = self.lock().nodes.get_mut(node_id).map(|own| {
+        let made = self.0.lock().nodes.get_mut(node_id).map(|own| {
             own.busy += 1;
             own.made
         });
@@ -100,7 +97,7 @@ impl OwnNodes {
     /// notices have been dropped.
     #[must_use = "compare the listing with it"]
     pub fn mark(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let State { nodes, unobserved, clock } = &mut *state;
         nodes.retain(|node_id, own| {
             let is_observed = Arc::strong_count(&own.notice) > 1;
@@ -120,7 +117,7 @@ impl OwnNodes {
 
     /// Compares a listing of some of the session's nodes. Only a node that `listed` accepts can be reported as deleted.
     pub fn compare_part(&self, mark: u64, present: &BTreeSet<NodeId>, listed: impl Fn(&NodeId) -> bool) {
-        self.lock().nodes.retain(|node_id, own| {
+        self.0.lock().nodes.retain(|node_id, own| {
             let gone = listed(node_id) && own.is_missing(node_id, mark, present);
             if gone {
                 own.notice.raise();
@@ -133,14 +130,14 @@ impl OwnNodes {
     /// of them must be looked up once more before it is [reported](OwnNodes::report_deleted).
     #[must_use]
     pub fn missing(&self, mark: u64, present: &BTreeSet<NodeId>) -> Vec<NodeId> {
-        let state = self.lock();
+        let state = self.0.lock();
         let missing = state.nodes.iter().filter(|(node_id, own)| own.is_missing(node_id, mark, present));
         missing.map(|(node_id, _)| node_id.clone()).collect()
     }
 
     /// Reports one of the [missing](OwnNodes::missing) nodes as deleted, unless it was added again since that `mark`.
     pub fn report_missing(&self, mark: u64, node_id: &NodeId) {
-        let state = &mut *self.lock();
+        let state = &mut *self.0.lock();
         if state.nodes.get(node_id).is_some_and(|own| own.since <= mark)
             && let Some(own) = state.nodes.remove(node_id)
         {
@@ -150,14 +147,14 @@ impl OwnNodes {
 
     /// Reports one node as deleted, for a backend that has learned of the deletion in another way.
     pub fn report_deleted(&self, node_id: &NodeId) {
-        if let Some(own) = self.lock().nodes.remove(node_id) {
+        if let Some(own) = self.0.lock().nodes.remove(node_id) {
             own.notice.raise();
         }
     }
 
     /// Forgets every node. The end of their session is reported elsewhere.
     pub fn clear(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.nodes.clear();
         state.unobserved.clear();
     }
@@ -165,26 +162,26 @@ impl OwnNodes {
     /// Returns `true` if the session may own a node. That includes nodes whose notices were dropped, until they are
     /// [removed](Self::remove).
     pub(crate) fn owns_any(&self) -> bool {
-        let state = self.lock();
+        let state = self.0.lock();
         !state.nodes.is_empty() || !state.unobserved.is_empty()
     }
 
     /// Returns `true` if the node is in the list.
     #[must_use]
     pub fn contains(&self, node_id: &NodeId) -> bool {
-        self.lock().nodes.contains_key(node_id)
+        self.0.lock().nodes.contains_key(node_id)
     }
 
     /// Returns the IDs of all nodes in the list, in order.
     #[must_use]
     pub fn node_ids(&self) -> Vec<NodeId> {
-        self.lock().nodes.keys().cloned().collect()
+        self.0.lock().nodes.keys().cloned().collect()
     }
 
     /// Returns the number of nodes in the list.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().nodes.len()
+        self.0.lock().nodes.len()
     }
 
     /// Returns `true` if there is no node in the list.
@@ -205,7 +202,7 @@ pub struct Hidden<'a> {
 
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
-        let mut state = self.nodes.lock();
+        let mut state = self.nodes.0.lock();
         state.clock += 1;
         let since = state.clock;
         if let Some(own) = state.nodes.get_mut(&self.id)

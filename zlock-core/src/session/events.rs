@@ -1,11 +1,12 @@
 //! Views of a session's state, as its backend has published it.
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use crate::mutex::Mutex;
 use crate::observer::Slot;
 use crate::session::{CloseReason, Session, SessionId, SessionState};
 use crate::signal::Signal;
@@ -13,7 +14,7 @@ use crate::signal::Signal;
 /// The state of a backend's session, which [`Sessions`](crate::kit::Sessions) sets and [`SessionEvents`] shows.
 #[derive(Debug)]
 pub(crate) struct Published {
-    now: Mutex<Now>,
+    pub(crate) now: Mutex<Now>,
     /// Notified at each change of epoch or state, and when a session at rest gets a deadline, but not when the deadline
     /// moves.
     pub(crate) changed: Signal,
@@ -54,15 +55,10 @@ impl Published {
         }
     }
 
-    /// Returns what was last seen, without reading the clock.
-    pub(crate) fn last_seen(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the session, which is over if its deadline has passed. The clock is read under the mutex, so that two calls in
     /// a row never go from lost to live.
     pub(crate) fn now(&self) -> MutexGuard<'_, Now> {
-        let mut now = self.last_seen();
+        let mut now = self.now.lock();
         self.expire_if_overdue(&mut now);
         now
     }
@@ -97,7 +93,7 @@ pub struct SessionEvents {
 
 impl SessionEvents {
     pub(crate) fn new(published: &Arc<Published>) -> Self {
-        let Session { epoch, state, .. } = published.last_seen().session;
+        let Session { epoch, state, .. } = published.now.lock().session;
         SessionEvents { published: published.clone(), seen: (epoch, state) }
     }
 
@@ -141,7 +137,7 @@ impl SessionEvents {
     /// before the first session. A healthy session stays well above half of it. Needs no clock.
     #[must_use]
     pub fn longest_slack(&self) -> Option<Duration> {
-        self.published.last_seen().life
+        self.published.now.lock().life
     }
 
     /// Returns `true` if the session of `epoch` is live at this moment.
@@ -168,7 +164,7 @@ impl SessionEvents {
 
     /// Returns the session as last seen. Reads no clock.
     pub(crate) fn last_seen(&self) -> Session {
-        self.published.last_seen().session
+        self.published.now.lock().session
     }
 
     /// Returns `true` if both are views of the same backend's session.

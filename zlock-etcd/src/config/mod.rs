@@ -3,32 +3,21 @@
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use zlock_core::kit::{self, Tls};
-use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{
-    ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
-};
+use zlock_core::kit::{self, Tls, authority};
+use zlock_core::{ConnectUrl, Environment, LockPath, NodeName, Result, TextOrFile};
 
 use crate::keys::key::Keys;
 
 /// etcd's own client port.
-const DEFAULT_PORT: u16 = 2379;
+pub(crate) const DEFAULT_PORT: u16 = 2379;
 
 /// The shortest TTL that a server with default timings grants.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
 /// The longest time for any option.
 const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The longest wait for one server's answer before another server is asked.
-const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
-
-/// The longest wait for a connection before another one is tried.
-const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
 
 /// The options of an [`EtcdBackend`](crate::EtcdBackend): the cluster's hosts, timeouts and credentials.
 ///
@@ -49,11 +38,9 @@ const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct EtcdOptions {
     pub(crate) kit: kit::Options,
-    pub(crate) prefix: Option<LockPath>,
-    pub(crate) ttl: Duration,
     pub(crate) user: Option<(String, TextOrFile)>,
     pub(crate) batching: bool,
 }
@@ -67,29 +54,43 @@ impl EtcdOptions {
     /// Returns the prefix of all keys, such as `/production`. Empty without one. [`node_key`](Self::node_key) includes it.
     #[must_use]
     pub fn prefix(&self) -> &str {
-        self.prefix.as_ref().map_or("", LockPath::as_str)
+        self.kit.prefix()
     }
 
-    /// Creates options for a cluster of these hosts, each `host:port` or `host` (port 2379), with an IPv6 address in
-    /// brackets. Everything else has the default of its `with_` method.
-    #[must_use]
-    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self::with_kit(kit::Options::new(hosts))
-    }
-
-    /// Creates options for the cluster that a domain names by SRV records: those of `_etcd-client-ssl._tcp` with TLS,
-    /// otherwise those of `_etcd-client._tcp`, like etcd's own clients. Everything else has the default of its `with_`
-    /// method. Needs the feature `srv`.
-    ///
-    /// DNS is queried for the first session, and again whenever a server fails. The servers of one priority are tried in an
-    /// order by weight, and then those of the next priority.
-    #[must_use]
-    pub fn srv(domain: impl Into<String>) -> Self {
-        Self::with_kit(kit::Options::srv(domain))
+    kit::builders! {
+        /// Creates options for a cluster of these hosts, each `host:port` or `host` (port 2379), with an IPv6 address in
+        /// brackets. Everything else has the default of its `with_` method.
+        new;
+        /// Creates options for the cluster that a domain names by SRV records: those of `_etcd-client-ssl._tcp` with TLS,
+        /// otherwise those of `_etcd-client._tcp`, like etcd's own clients. Everything else has the default of its `with_`
+        /// method. Needs the feature `srv`.
+        ///
+        /// DNS is queried for the first session, and again whenever a server fails. The servers of one priority are tried in an
+        /// order by weight, and then those of the next priority.
+        srv;
+        with_nameservers;
+        /// Sets the path that is prepended to every key. Defaults to none.
+        with_prefix;
+        /// Sets the TTL of the session's lease: how long the cluster keeps the locks of a silent client, in whole
+        /// seconds, at least 2. Defaults to 10 seconds. The server may grant more. A short TTL frees the locks of a dead
+        /// process sooner, but a shorter outage costs a live process its locks.
+        with_ttl;
+        /// Sets how long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. Defaults to 15 seconds.
+        with_connect_timeout;
+        /// With a limit much shorter than the TTL, operations fail during outages that the session survives.
+        with_operation_timeout;
+        /// Sets how a failed request is retried at the next server, within the operation timeout. Defaults to 30 retries,
+        /// with random delays that increase from 20 milliseconds to 1 second. Waiting for a session is not a retry.
+        with_retry;
+        /// A string is the certificates as PEM. A path is a file that is read for each new connection, even within a session.
+        with_tls;
+        /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+        /// a file that is read for each new connection.
+        with_tls_identity;
     }
 
     fn with_kit(kit: kit::Options) -> Self {
-        EtcdOptions { kit, prefix: None, ttl: Duration::from_secs(10), user: None, batching: true }
+        EtcdOptions { kit, user: None, batching: true }
     }
 
     /// Parses `etcd://host:port,host:port/prefix?name=value&name=value`, or `etcd+srv://domain/prefix?name=value`, which
@@ -108,19 +109,13 @@ impl EtcdOptions {
     /// # Errors
     /// Those of [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
-        if !["etcd", "etcd+srv"].contains(&url.scheme()) {
-            let scheme = Excerpt::of(url.scheme());
-            return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"etcd\"")));
-        }
-        let mut options = Self::with_kit(kit::Options::from_url(url, DEFAULT_PORT)?);
-        options.prefix = url.path().cloned();
-        options.ttl = match (url.duration("session_timeout")?, url.duration("ttl")?) {
-            (Some(_), Some(_)) => {
+        let mut options = Self::with_kit(kit::Options::from_url(url, "etcd", DEFAULT_PORT)?);
+        if let Some(ttl) = url.duration("ttl")? {
+            if url.duration("session_timeout")?.is_some() {
                 return Err(url.refuse("session_timeout and ttl are the same: give one of them"));
             }
-            (timeout, ttl) => timeout.or(ttl).unwrap_or(options.ttl),
-        };
-        options.kit.read_url(url)?;
+            options.kit.session_timeout = ttl;
+        }
         url.refuse_params_but(&["session_timeout", "ttl", "connect_timeout", "operation_timeout"])?;
         options.check().map_err(|why| url.refuse(why))?;
         Ok(options)
@@ -132,69 +127,11 @@ impl EtcdOptions {
     /// - [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` is set.
     /// - [`ErrorKind::FeatureDisabled`](zlock_core::ErrorKind::FeatureDisabled) for TLS without its feature.
     pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
-        if environment.auth().is_some() {
-            return Err(environment.refuse_auth("etcd:// takes none, only a user and a password"));
+        if let Some((user, password)) = kit::Options::read_user(environment, "etcd")? {
+            self = self.with_user(user, password);
         }
-        if let Some((user, password)) = environment.user() {
-            self = self.with_user(user, password.clone());
-        }
-        self.kit.read_environment(environment, "etcd-tls", cfg!(feature = "tls"))?;
+        self.kit.read_certificates(environment, "etcd", cfg!(feature = "tls"))?;
         Ok(self)
-    }
-
-    /// Sets the name servers that look up the domain of [`srv`](Self::srv). Defaults to those of the system. Has no effect on
-    /// options with hosts.
-    #[must_use]
-    pub fn with_nameservers(mut self, nameservers: impl IntoIterator<Item = SocketAddr>) -> Self {
-        if let Some(srv) = &mut self.kit.srv {
-            srv.nameservers = nameservers.into_iter().collect();
-        }
-        self
-    }
-
-    /// Sets the path that is prepended to every key. Defaults to none.
-    #[must_use]
-    pub fn with_prefix(mut self, prefix: LockPath) -> Self {
-        self.prefix = Some(prefix);
-        self
-    }
-
-    /// Sets the TTL of the session's lease: how long the cluster keeps the locks of a silent client, in whole
-    /// seconds, at least 2. Defaults to 10 seconds. The server may grant more. A short TTL frees the locks of a dead
-    /// process sooner, but a shorter outage costs a live process its locks.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// Sets how long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. Defaults to 15 seconds.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.kit.connect_timeout = timeout;
-        self
-    }
-
-    /// Returns the time limit that [`with_connect_timeout`](Self::with_connect_timeout) sets.
-    #[must_use]
-    pub fn connect_timeout(&self) -> Duration {
-        self.kit.connect_timeout
-    }
-
-    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
-    /// With a limit much shorter than the TTL, operations fail during outages that the session survives.
-    #[must_use]
-    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.kit.operation_timeout = timeout;
-        self
-    }
-
-    /// Sets how a failed request is retried at the next server, within the operation timeout. Defaults to 30 retries,
-    /// with random delays that increase from 20 milliseconds to 1 second. Waiting for a session is not a retry.
-    #[must_use]
-    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
-        self.kit.retry = policy;
-        self
     }
 
     /// Sets whether writes of different locks may leave together, as nested transactions of one. Defaults to `true`. Without
@@ -210,30 +147,6 @@ impl EtcdOptions {
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
         self.user = Some((name.into(), password.into()));
-        self
-    }
-
-    /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
-    /// name.
-    ///
-    /// A string is the certificates as PEM. A path is a file that is read for each new connection, even within a session.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
-        self.kit.tls.get_or_insert_default().authorities = Some(ca_pem.into());
-        self
-    }
-
-    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
-    /// a file that is read for each new connection.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with_tls_identity(
-        mut self,
-        certificate_pem: impl Into<TextOrFile>,
-        key_pem: impl Into<TextOrFile>,
-    ) -> Self {
-        self.kit.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
         self
     }
 
@@ -262,16 +175,11 @@ impl EtcdOptions {
         Keys::new(self.prefix(), lock).of(node)
     }
 
-    /// Returns a host with its port.
-    pub(crate) fn authority(host: &str) -> String {
-        Host::parse(host).map_or_else(|_| host.to_owned(), |host| host.authority(DEFAULT_PORT))
-    }
-
     /// Returns the current servers, each with its port, the preferred ones first.
     pub(crate) async fn servers(&self) -> Result<Vec<String>, String> {
         let service = if self.uses_tls() { "_etcd-client-ssl._tcp" } else { "_etcd-client._tcp" };
         let servers = self.kit.servers(service).await?;
-        Ok(servers.iter().flatten().map(|host| Self::authority(host)).collect())
+        Ok(servers.iter().flatten().map(|host| authority(host, DEFAULT_PORT)).collect())
     }
 
     /// Returns `true` if a file must be read before a connection is made.
@@ -280,30 +188,8 @@ impl EtcdOptions {
             || self.user.as_ref().is_some_and(|(_, password)| password.file().is_some())
     }
 
-    /// Finds out why a connect to these servers does not succeed.
-    pub(crate) fn probe(&self, servers: &[String]) -> Probe {
-        Probe::new(Protocol::Etcd, self.uses_tls(), servers.iter().cloned())
-    }
-
     fn uses_tls(&self) -> bool {
         self.kit.tls.is_some()
-    }
-
-    /// How long one server may take to answer a request before the next one is asked.
-    pub(crate) fn answer_time(&self) -> Duration {
-        (self.ttl / 4).min(MAX_ANSWER_TIME)
-    }
-
-    /// How long one server may take to answer a keep-alive. Keep-alives are sent every third of the session's TTL, and this
-    /// is short enough to try three servers before the session ends.
-    pub(crate) fn keep_alive_time(&self) -> Duration {
-        (self.ttl / 6).min(MAX_ANSWER_TIME)
-    }
-
-    /// How long an attempt to connect and to authenticate may take. A long limit prevents a busy server from checking
-    /// passwords in vain. A short one replaces an attempt that hangs soon enough for the session to survive it.
-    pub(crate) fn connection_time(&self) -> Duration {
-        (self.ttl / 3).min(MAX_CONNECTION_TIME)
     }
 
     /// Checks everything that can be checked without I/O.
@@ -313,7 +199,7 @@ impl EtcdOptions {
 
     fn check(&self) -> Result<(), String> {
         self.kit.check_hosts()?;
-        let ttl = self.ttl;
+        let ttl = self.kit.session_timeout;
         if ttl < MIN_TTL || ttl > MAX_TIME || ttl.subsec_nanos() != 0 {
             return Err(format!(
                 "the session timeout (ttl) of {ttl:?} is not a number of whole seconds between {MIN_TTL:?} and {MAX_TIME:?}"
@@ -340,21 +226,6 @@ impl EtcdOptions {
     }
 }
 
-/// Shows the options without credentials.
-impl fmt::Debug for EtcdOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdOptions")
-            .field("hosts", &self.kit.hosts)
-            .field("prefix", &self.prefix)
-            .field("ttl", &self.ttl)
-            .field("connect_timeout", &self.kit.connect_timeout)
-            .field("operation_timeout", &self.kit.operation_timeout)
-            .field("retry", &self.kit.retry)
-            .field("user", &self.user.as_ref().map(|(name, _)| name))
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use zlock_core::ErrorKind;
@@ -368,18 +239,12 @@ mod tests {
         )
         .unwrap();
         assert_eq!(options.kit.hosts, ["h1:2379", "[::1]:2380"]);
-        assert_eq!(options.prefix.as_ref().unwrap().as_str(), "/app/x");
-        assert_eq!(options.ttl, Duration::from_secs(4));
+        assert_eq!(options.prefix(), "/app/x");
+        assert_eq!(options.kit.session_timeout, Duration::from_secs(4));
         let same = EtcdOptions::from_url("etcd://h?session_timeout=4s").unwrap();
-        assert_eq!(same.ttl, Duration::from_secs(4));
+        assert_eq!(same.kit.session_timeout, Duration::from_secs(4));
         assert_eq!(options.kit.connect_timeout, Duration::from_secs(60));
         assert_eq!(options.kit.operation_timeout, Duration::from_millis(500));
-    }
-
-    #[test]
-    fn hosts_have_ports() {
-        let hosts = ["a", "b:1", "[::1]"].map(EtcdOptions::authority);
-        assert_eq!(hosts, ["a:2379", "b:1", "[::1]:2379"]);
     }
 
     #[test]

@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
-use zlock_core::kit::Interrupted;
+use zlock_core::kit::{Interrupted, authority};
 
-use crate::config::EtcdOptions;
+use crate::config::{DEFAULT_PORT, EtcdOptions};
 use crate::connection::dial::dial;
 use crate::connection::endpoint::{Attempt, Endpoint};
 use crate::error::Failure;
@@ -61,7 +61,7 @@ pub(crate) struct Endpoints {
 impl Endpoints {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
         let servers: Arc<[String]> =
-            options.kit.hosts.iter().map(|host| EtcdOptions::authority(host)).collect();
+            options.kit.hosts.iter().map(|host| authority(host, DEFAULT_PORT)).collect();
         let current = watch::Sender::new(Arc::new(Endpoint::first(servers.clone())));
         let [turns, inside] = [MAX_UNDER_WAY; 2].map(Semaphore::new);
         let (servers, is_looking) = (watch::Sender::new(servers), AtomicBool::new(false));
@@ -179,7 +179,7 @@ impl Endpoints {
     /// Begins to connect, on the backend's runtime, which outlives that of a single request.
     fn attempt(&self, server: &str) -> Attempt {
         let (options, server) = (self.options.clone(), server.to_owned());
-        let until = Instant::now() + options.connection_time();
+        let until = Instant::now() + options.kit.connection_time();
         let mut task = JoinSet::new();
         task.spawn_on(dial(options, server), &self.runtime);
         Attempt { until, task }

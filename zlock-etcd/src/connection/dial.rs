@@ -98,7 +98,7 @@ impl Settings {
     /// Reads the files. The error names the file that cannot be used.
     fn read(options: &EtcdOptions) -> Result<Self, String> {
         let connect = ConnectOptions::new()
-            .with_connect_timeout(options.answer_time())
+            .with_connect_timeout(options.kit.answer_time())
             .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);

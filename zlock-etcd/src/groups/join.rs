@@ -36,20 +36,20 @@ impl Join<'_> {
         }
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, key);
         loop {
-            if live.members().is_unanswered(&self.id) {
+            if live.members.lock().is_unanswered(&self.id) {
                 let answer = operation.write_alone(lease, Txn::new().and_then([fence.raise()])).await?;
                 fence.raised_by(&answer);
-                live.members().forget_unanswered(&self.id);
+                live.members.lock().forget_unanswered(&self.id);
             }
             let (carried, renewal) = (fence.known(), live.renewal());
             let is_free = Compare::mod_revision(key, CompareOp::Equal, self.replaced.take().unwrap_or(0));
             let put = TxnOp::put(key, self.data, Some(PutOptions::new().with_lease(lease_id(lease))));
             let txn = Txn::new().when([fence.is(carried), is_free]).and_then([put]);
             let txn = txn.or_else([fence.get(), TxnOp::get(key, None)]);
-            live.members().sent(&self.id);
+            live.members.lock().sent(&self.id);
             let answer = operation.write_alone(lease, txn).await;
             if !answer.as_ref().is_err_and(|failure| failure.classify().ambiguous) {
-                live.members().answered(&self.id);
+                live.members.lock().answered(&self.id);
             }
             let answer = answer?;
             let written = if answer.succeeded() {
@@ -66,7 +66,7 @@ impl Join<'_> {
                     }
                     Some(kv) => {
                         // No request is without an answer.
-                        live.members().forget(&self.id);
+                        live.members.lock().forget(&self.id);
                         let taken = Joined::Taken(owner(kv));
                         operation.budget.ambiguous = false;
                         return Ok(taken);
@@ -80,7 +80,7 @@ impl Join<'_> {
             };
             // Until the caller knows the member.
             operation.budget.ambiguous = true;
-            live.members().joined(&self.id, written);
+            live.members.lock().joined(&self.id, written);
             let deletion = own(operation, lease, &live, &self.id, renewal, &answer).await?;
             let number = written.cast_unsigned();
             return Ok(Joined::Joined(Registration::new(lease.id, lease.epoch, number, deletion)));

@@ -1,6 +1,6 @@
 //! Leaving a group.
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use zlock_core::NodeId;
 use zlock_core::kit::SessionKey;
 
@@ -15,7 +15,7 @@ pub(super) async fn leave(
     id: &NodeId,
 ) -> Result<(), Failure> {
     let (live, key) = (operation.shared.live(lease)?, id.as_str());
-    let removal = live.members().removal(id);
+    let removal = live.members.lock().removal(id);
     let written = match removal {
         // Members of earlier sessions are gone.
         None => return Ok(()),
@@ -25,9 +25,7 @@ pub(super) async fn leave(
             let txn = Txn::new().and_then([fence.raise(), TxnOp::get(key, None)]);
             let answer = operation.write_alone(lease, txn).await?;
             fence.raised_by(&answer);
-            let gets = answer.gets();
-            let kv = gets.first().and_then(|get| get.kvs().first());
-            kv.filter(|kv| kv.lease() == lease_id(lease)).map(|kv| kv.mod_revision())
+            answer.first().filter(|kv| kv.lease() == lease_id(lease)).map(KeyValue::mod_revision)
         }
     };
     if let Some(revision) = written {
@@ -36,6 +34,6 @@ pub(super) async fn leave(
         let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
         operation.write_alone(lease, txn).await?;
     }
-    live.members().forget(id);
+    live.members.lock().forget(id);
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Keys that look like places and are none.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use zlock_core::Mutex;
 
 /// Keys with the names of places that are none: the revisions at which they were created.
 #[derive(Debug, Default)]
@@ -9,10 +10,10 @@ pub(crate) struct Ignored(Mutex<BTreeMap<String, i64>>);
 
 impl Ignored {
     pub(crate) fn contains(&self, key: &str, created: i64) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&created)
+        self.0.lock().get(key) == Some(&created)
     }
 
     pub(crate) fn insert(&self, key: String, created: i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, created);
+        self.0.lock().insert(key, created);
     }
 }

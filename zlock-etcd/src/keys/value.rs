@@ -9,6 +9,7 @@
 //! would be read as something else is written with lines, too.
 
 use etcd_client::{Compare, CompareOp};
+use zlock_core::kit::is_uuid;
 use zlock_core::{Label, Node, NodeId, REVOKE};
 
 const MARK: &[u8] = b"zlock1 ";
@@ -21,15 +22,6 @@ pub(crate) struct Value<'a> {
     /// `None` if the value does not contain it: the node is then identified by its name.
     pub(crate) id: Option<&'a str>,
     pub(crate) data: &'a [u8],
-}
-
-/// Returns `true` if the ID in a value is one that a client gave to a node.
-fn is_uuid(text: &str) -> bool {
-    let is_in_place = |(at, b): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => b == b'-',
-        _ => b.is_ascii_hexdigit(),
-    };
-    text.len() == 36 && text.bytes().enumerate().all(is_in_place)
 }
 
 /// Parses the value of a node. A label that this version does not know excludes all other nodes.
@@ -103,19 +95,6 @@ mod tests {
     use super::*;
 
     const UUID: &str = "0123abcd-4567-89ab-cdef-0123456789ab";
-
-    #[test]
-    fn the_ids_of_nodes_are_uuids() {
-        for text in [
-            UUID,
-            "694d7a3c2f1b5e05.1",
-            "",
-            "0123abcd-4567-89ab-cdef-0123456789a",
-            "0123abcd04567-89ab-cdef-0123456789ab",
-        ] {
-            assert_eq!(is_uuid(text), NodeId::new(text).is_uuid(), "{text}");
-        }
-    }
 
     #[test]
     fn what_is_written_reads_back() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{GetResponse, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
 use tokio::time::Instant;
 use zlock_core::kit::{SessionKey, repeat};
 use zlock_core::{Created, DeletionNotice, Label, NodeId, Result};
@@ -113,17 +113,14 @@ impl Create<'_> {
             // Until the caller knows the node.
             operation.budget.ambiguous = true;
             let own = own(operation, lease, live, node_id, renewal, &answer).await?;
-            let gets = answer.gets();
-            let listed =
-                gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
-            let listed = listed.unwrap_or_default();
+            let listed = Listed::with(&answer);
             if listed.is_whole() || operation.are_places(lease, listed.kvs) {
                 return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
             }
             // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
             let read = Box::pin(operation.read(lease, operation.keys.range())).await;
             let read = read?;
-            let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
+            let listed = Listed::of(&read, read.header());
             return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
         }
         let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
@@ -149,10 +146,7 @@ impl Create<'_> {
         let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
         let answer = operation.write_alone(lease, txn).await?;
         fence.raised_by(&answer);
-        let gets = answer.gets();
-        let listed =
-            gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
-        let listed = listed.unwrap_or_default();
+        let listed = Listed::with(&answer);
         if find(lease, node_id, &key, listed).is_none() {
             return Ok(None);
         }
@@ -221,8 +215,14 @@ struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    fn of(kvs: &'a [KeyValue], count: i64, revision: i64) -> Self {
-        Listed { kvs, count, revision }
+    fn of(read: &'a GetResponse, header: Option<&ResponseHeader>) -> Self {
+        Listed { kvs: read.kvs(), count: read.count(), revision: revision::of(header) }
+    }
+
+    /// Returns the keys that a transaction has read.
+    fn with(answer: &'a Answer) -> Self {
+        let read = answer.gets().into_iter().next();
+        read.map(|read| Listed::of(read, answer.header())).unwrap_or_default()
     }
 
     fn is_whole(&self) -> bool {

@@ -58,7 +58,6 @@ async fn arm_node(
     mut kv: KeyValue,
     mut seen: i64,
 ) -> Result<Option<(Head, Watch)>, Failure> {
-    let shared = operation.shared;
     let Detached::Owned { look_again } =
         detached::clear(operation, lease, std::slice::from_ref(&node)).await?
     else {
@@ -75,13 +74,8 @@ async fn arm_node(
             None => return Ok(None),
         }
     }
-    let mut events = shared.sessions.events();
-    let watch = Watch::new(async move {
-        tokio::select! {
-            biased;
-            _ = armed.next_after(seen) => {}
-            _ = events.ended(lease.epoch) => {}
-        }
+    let watch = operation.shared.sessions.watch(lease, async move {
+        armed.next_after(seen).await;
         WatchEvent::Changed
     });
     let data = value::read(kv.value()).data.to_owned();

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use etcd_client::{Client, GetOptions, GetResponse, KeyValue};
 use zlock_core::kit::{Budget, SessionKey};
-use zlock_core::{LockPath, Queue, Result};
+use zlock_core::{LockPath, Node, Queue, Result};
 
 use crate::connection::connect::{By, kv};
 use crate::error::Failure;
 use crate::keys::key::{Keys, Range};
 use crate::keys::revision::Reply;
 use crate::requests::txn::{Answer, Request, Write};
-use crate::session::{Live, Shared};
+use crate::session::{Live, Shared, lease};
 
 /// A running operation on the queue of one path.
 #[derive(Debug)]
@@ -39,8 +39,25 @@ impl<'a> Operation<'a> {
         T: Reply + Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let asked = self.shared.endpoints.ask(by, self.shared.options.answer_time(), call);
+        let asked = self.shared.endpoints.ask(by, self.shared.options.kit.answer_time(), call);
         self.shared.send(lease, self.budget.deadline(), by, asked).await
+    }
+
+    /// Returns the key of a node, as a transaction that has changed nothing has read it.
+    ///
+    /// # Errors
+    /// [`Failure::NodeDeleted`] if the node does not exist any more.
+    pub(crate) async fn found(
+        &mut self,
+        lease: SessionKey,
+        node: &Node,
+        answer: &Answer,
+    ) -> Result<KeyValue, Failure> {
+        let found = answer.first().cloned().filter(|kv| kv.create_revision() == node.sequence.get());
+        if found.is_none() {
+            lease::missed(self.shared, lease, node).await?;
+        }
+        found.ok_or_else(|| self.node_deleted())
     }
 
     /// Reads keys linearizably: the response includes everything written before.

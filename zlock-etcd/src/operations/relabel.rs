@@ -10,7 +10,6 @@ use crate::keys::value;
 use crate::operations::operation::Operation;
 use crate::requests::txn::{Write, is_still};
 use crate::session::contents::Contents;
-use crate::session::lease;
 
 /// Rewrites a node's value with another label and the existing data. The key keeps its create revision, and therefore its
 /// place. `node` is the node as it will be.
@@ -50,12 +49,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
         );
         return Ok(true);
     }
-    let gets = answer.gets();
-    let now = gets.first().and_then(|get| get.kvs().first());
-    let Some(now) = now.filter(|kv| kv.create_revision() == node.sequence.get()).map(Contents::of) else {
-        lease::missed(operation.shared, lease, node).await?;
-        return Err(operation.node_deleted());
-    };
+    let now = Contents::of(&operation.found(lease, node, &answer).await?);
     let is_done = now.label == node.label;
     contents.insert(&node.id, now);
     Ok(is_done)

@@ -74,7 +74,7 @@ pub(crate) async fn arm_node(
             }
         }
     }
-    let watch = watch_node(shared.clone(), operation.keys.clone(), lease, watching, seen.clone());
+    let watch = watch_node(shared, operation.keys.clone(), lease, watching, seen.clone());
     Ok(Existence::Watching(until(look_again, watch)))
 }
 
@@ -115,33 +115,34 @@ pub(crate) async fn arm_queue(
 ) -> Result<(Queue, Watch), Failure> {
     let shared = operation.shared;
     let mark = shared.sessions.own().mark();
-    let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
+    let (armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
     lease::compare(shared, lease, mark, &operation.keys, read.kvs()).await?;
-    let (seen, keys) = (revision::of(read.header()), operation.keys.clone());
+    let seen = revision::of(read.header());
     let listed = operation.queue(lease, read.kvs());
     let (queue, look_again) = match detached::clear(operation, lease, &listed).await? {
         Detached::Owned { look_again } => (listed, look_again),
         // The watch reports what was removed.
         Detached::Cleared => (operation.queue(lease, read.kvs()), None),
     };
-    let mut events = shared.sessions.events();
-    let watch = Watch::new(async move {
-        let changed = async {
-            while let Some(change) = armed.next_after(seen).await {
-                // Changes below another lock do not count.
-                if keys.name(&change.key).is_some() {
-                    return;
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            () = changed => {}
-            _ = events.ended(lease.epoch) => {}
-        }
-        WatchEvent::Changed
-    });
+    let watch = watch_below(operation, lease, armed, seen);
     Ok((queue, until(look_again, watch)))
+}
+
+/// Fires with a change after the revision `seen`, of a key directly below the operation's path. Changes further down, such as those
+/// below another lock, do not count.
+pub(crate) fn watch_below(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    mut armed: Armed,
+    seen: i64,
+) -> Watch {
+    let keys = operation.keys.clone();
+    operation.shared.sessions.watch(lease, async move {
+        while let Some(change) = armed.next_after(seen).await
+            && keys.name(&change.key).is_none()
+        {}
+        WatchEvent::Changed
+    })
 }
 
 /// Reads the data of a node, and arms a watch on its changes.
@@ -159,16 +160,9 @@ pub(crate) async fn arm_data(
     let now = value::read(kv.value());
     let (data, label, seen, node) =
         (now.data.to_owned(), now.label, revision::of(read.header()), node.clone());
-    let mut events = operation.shared.sessions.events();
-    let watch = Watch::new(async move {
-        tokio::select! {
-            biased;
-            change = armed.next_after(seen) => match change {
-                Some(Change { put, .. }) => event(put.as_ref(), &node, label).unwrap_or(WatchEvent::Changed),
-                None => WatchEvent::Changed,
-            },
-            _ = events.ended(lease.epoch) => WatchEvent::Changed,
-        }
+    let watch = operation.shared.sessions.watch(lease, async move {
+        let change = armed.next_after(seen).await;
+        change.and_then(|change| event(change.put.as_ref(), &node, label)).unwrap_or(WatchEvent::Changed)
     });
     Ok(Some((data, watch)))
 }
@@ -242,23 +236,18 @@ impl Watching {
 
 /// Fires with the first relevant change, when the stream breaks, or when its session ends here.
 fn watch_node(
-    shared: Arc<Shared>,
+    shared: &Arc<Shared>,
     keys: Keys,
     lease: SessionKey,
     mut watching: Watching,
     seen: Node,
 ) -> Watch {
-    let mut events = shared.sessions.events();
-    Watch::new(async move {
+    let at = shared.clone();
+    shared.sessions.watch(lease, async move {
         let armed_at = Instant::now();
-        tokio::select! {
-            biased;
-            event = next_event(&shared, &keys, lease, &mut watching, &seen) => {
-                shared.pace.waited(armed_at.elapsed());
-                event
-            }
-            _ = events.ended(lease.epoch) => WatchEvent::Changed,
-        }
+        let event = next_event(&at, &keys, lease, &mut watching, &seen).await;
+        at.pace.waited(armed_at.elapsed());
+        event
     })
 }
 
@@ -317,7 +306,7 @@ async fn look_now(
     let (key, until) = (keys.of(&seen.name), Instant::now() + shared.options.kit.operation_timeout);
     let ask =
         |client: Arc<Client>| async move { crate::connection::connect::kv(&client).get(key, None).await };
-    let asked = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask);
+    let asked = shared.endpoints.ask(By::Cluster, shared.options.kit.answer_time(), ask);
     let read = shared.send(lease, until, By::Cluster, asked).await?;
     Ok(look(shared, lease, keys, &read, seen))
 }

@@ -8,7 +8,6 @@ use crate::error::Failure;
 use crate::keys::value;
 use crate::operations::operation::Operation;
 use crate::requests::txn::{Write, is_still};
-use crate::session::lease;
 
 /// Writes the data of a candidate if it was written this often.
 pub(crate) async fn replace(
@@ -31,12 +30,7 @@ pub(crate) async fn replace(
     if answer.succeeded() {
         return Ok(DataWrite::Written);
     }
-    let gets = answer.gets();
-    let kv = gets.first().and_then(|get| get.kvs().first());
-    let Some(kv) = kv.filter(|kv| kv.create_revision() == node.sequence.get()) else {
-        lease::missed(operation.shared, lease, node).await?;
-        return Err(operation.node_deleted());
-    };
+    let kv = operation.found(lease, node, &answer).await?;
     let now = kv.version().cast_unsigned() - 1;
     // By an earlier attempt whose answer was lost.
     let is_ours = operation.budget.ambiguous && now == writes + 1 && kv.value() == value;
@@ -106,11 +100,6 @@ async fn write(
     if answer.succeeded() {
         return Ok(None);
     }
-    let gets = answer.gets();
-    let kv = gets.first().and_then(|get| get.kvs().first());
-    let Some(kv) = kv.filter(|kv| kv.create_revision() == node.sequence.get()) else {
-        lease::missed(operation.shared, lease, node).await?;
-        return Err(operation.node_deleted());
-    };
+    let kv = operation.found(lease, node, &answer).await?;
     Ok(Some(Now::Read { lines: value::lines(kv.value()).to_owned(), revision: kv.mod_revision() }))
 }

@@ -18,14 +18,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::Txn;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
-use zlock_core::{SessionEvents, SessionState};
+use zlock_core::{Mutex, SessionEvents, SessionState};
 
 use crate::config::EtcdOptions;
 use crate::connection::connect::{By, Endpoints};
@@ -128,17 +128,13 @@ impl Batches {
         };
         Batches {
             endpoints,
-            limit: options.answer_time(),
+            limit: options.kit.answer_time(),
             is_enabled: options.batching,
             has_identity: options.has_identity(),
             events,
             state: Mutex::new(state),
             changed: Notify::new(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a write, alone or together with others, and waits for its answer. Returns `None` if it was not sent, because the
@@ -181,7 +177,7 @@ impl Batches {
         if !self.is_enabled {
             return Way::Aside;
         }
-        let (now, state) = (Instant::now(), &mut *self.lock());
+        let (now, state) = (Instant::now(), &mut *self.state.lock());
         if state.waiting.is_empty() && state.full_until(now).is_none() {
             return Way::Now(self.begin(state, now));
         }
@@ -225,7 +221,7 @@ impl Batches {
 
     fn next(self: &Arc<Self>) -> Next {
         let (now, session) = (Instant::now(), self.events.current());
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         if let Some(until) = state.full_until(now).filter(|_| !state.waiting.is_empty()) {
             return Next::Wait(until);
         }
@@ -288,7 +284,7 @@ impl Batches {
     fn learn(&self, batch: &[Waiting], answer: &Result<Answer, Failure>) {
         let operations = operations(batch.iter().map(|waiting| &*waiting.write), self.has_identity);
         let bytes = batch.iter().map(|waiting| waiting.write.bytes).sum();
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         match answer {
             Ok(_) => {
                 state.operations.passed(operations);
@@ -367,14 +363,14 @@ struct InFlightGuard {
 impl InFlightGuard {
     fn end(self, is_answered: bool) {
         if is_answered {
-            self.batches.lock().answered(self.sent.elapsed());
+            self.batches.state.lock().answered(self.sent.elapsed());
         }
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.batches.lock().in_flight.retain(|request| request.number != self.number);
+        self.batches.state.lock().in_flight.retain(|request| request.number != self.number);
         self.batches.changed.notify_one();
     }
 }
@@ -422,8 +418,8 @@ mod tests {
         let endpoints = Arc::new(Endpoints::new(options.clone(), Handle::current()));
         let sessions = Sessions::<()>::new("refused");
         let batches = Arc::new(Batches::new(endpoints, &options, sessions.events()));
-        let begin = || batches.begin(&mut batches.lock(), Instant::now());
-        let full_until = || batches.lock().full_until(Instant::now());
+        let begin = || batches.begin(&mut batches.state.lock(), Instant::now());
+        let full_until = || batches.state.lock().full_until(Instant::now());
         let one = begin();
         assert_eq!(full_until(), None);
         let two = begin();

@@ -21,7 +21,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
 use zlock_core::SessionId;
 
 use crate::keys::key;
@@ -81,7 +81,7 @@ impl Fence<'_> {
     /// before `carried`. Then the cluster was restored to an older state, and no request that carries a revision known from
     /// before could ever take effect.
     pub(crate) fn read(&self, carried: i64, answer: &Answer) -> Option<i64> {
-        let read = answer.gets().first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
+        let read = answer.first().map_or(0, KeyValue::mod_revision);
         self.saw(read);
         (read >= carried).then_some(read)
     }

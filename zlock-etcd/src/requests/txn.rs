@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use etcd_client::{
-    Client, Compare, CompareOp, DeleteResponse, Error, GetOptions, GetResponse, ResponseHeader, SortOrder,
-    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, DeleteResponse, Error, GetOptions, GetResponse, KeyValue, ResponseHeader,
+    SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use zlock_core::Node;
 
@@ -143,6 +143,11 @@ impl Answer {
             _ => None,
         });
         gets.collect()
+    }
+
+    /// Returns the first key that was read.
+    pub(crate) fn first(&self) -> Option<&KeyValue> {
+        self.gets().into_iter().next()?.kvs().first()
     }
 
     /// Returns `true` if a key was deleted.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{self, Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
-use zlock_core::probe::Probe;
-use zlock_core::{Close, Result, SessionId};
+use zlock_core::probe::{Probe, Protocol};
+use zlock_core::{Close, SessionId};
 
+use crate::config::DEFAULT_PORT;
 use crate::error::Failure;
 use crate::keys::key;
 use crate::session::lease::{self, Beat, Beaten, GrantedLease, Keeper, Search};
@@ -35,7 +36,7 @@ fn requests(shared: &Shared) -> LeaseRequests {
     let options = &shared.options;
     LeaseRequests::new(
         shared.endpoints.clone(),
-        options.ttl,
+        options.kit.session_timeout,
         options.kit.connect_timeout,
         shared.runtime.clone(),
     )
@@ -55,12 +56,9 @@ impl SessionStore for Leases {
         &self.shared.options.kit
     }
 
-    async fn check_files(&self, until: Instant) -> Result<()> {
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
         let options = self.shared.options.clone();
-        if !options.has_files() {
-            return Ok(());
-        }
-        self.options().check_files(until, move || options.check_contents()).await
+        options.has_files().then_some(move || options.check_contents())
     }
 
     async fn servers(&self) -> Result<Vec<String>, Failure> {
@@ -69,13 +67,13 @@ impl SessionStore for Leases {
     }
 
     fn probe(&self, servers: Vec<String>) -> Option<Probe> {
-        Some(self.shared.options.probe(&servers))
+        Some(self.options().probe(Protocol::Etcd, DEFAULT_PORT, &servers))
     }
 
     /// After the first time, the next server is asked. Twice as long if there is none.
     fn patience(&self) -> (Duration, Duration) {
         let others = if self.shared.endpoints.servers().len() > 1 { 1 } else { 2 };
-        (self.shared.options.answer_time() * others, self.options().connect_timeout)
+        (self.shared.options.kit.answer_time() * others, self.options().connect_timeout)
     }
 
     async fn begin(
@@ -102,7 +100,7 @@ impl SessionStore for Leases {
     async fn keep(&self, lease: SessionKey, granted: &mut GrantedLease) -> Over {
         let (shared, ttl) = (&self.shared, granted.ttl);
         let key = key::fence(shared.options.prefix(), lease.id, 0);
-        let limit = shared.options.keep_alive_time();
+        let limit = shared.options.kit.beat_time();
         let keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
         let doubt = Notify::new();
         let mut beat = KeepAlive { shared, lease, keeper, doubt: &doubt };
@@ -117,7 +115,7 @@ impl SessionStore for Leases {
     }
 
     async fn end(&self, id: SessionId, _: Option<&mut GrantedLease>) -> Result<Close, Failure> {
-        let limit = self.shared.options.answer_time();
+        let limit = self.shared.options.kit.answer_time();
         lease::revoke(&self.shared.endpoints, id.get().cast_signed(), limit).await?;
         Ok(Close::Ended)
     }
@@ -150,7 +148,7 @@ impl kit::Beat for KeepAlive<'_> {
         if let (Some(search), Some(found)) = (search, found)
             // Without an answer, the next keep-alive searches again.
             && let Ok(Err(failure)) =
-                timeout(shared.options.keep_alive_time(), search.end(shared, lease, &found)).await
+                timeout(shared.options.kit.beat_time(), search.end(shared, lease, &found)).await
         {
             tracing::debug!(?failure, "the session's nodes could not be looked up");
         }

@@ -248,7 +248,7 @@ impl Stream {
 /// Proves at once that the lease lives, with a separate keep-alive, and returns the instant until which it does.
 pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Result<Instant, Failure> {
     let key = key::fence(shared.options.prefix(), lease.id, 0);
-    let limit = shared.options.keep_alive_time();
+    let limit = shared.options.kit.beat_time();
     let mut keeper = Keeper::new(shared.endpoints.clone(), lease_id(lease), key, limit);
     let sent = Instant::now();
     // A caller that does not poll must not keep others from the connection while it is made. Dropping the set cancels the task.
@@ -291,7 +291,7 @@ enum Is {
 impl Sought {
     /// Returns what to look for. `None` if the node has no key that is known.
     fn of(live: &Live, session: SessionId, node_id: &NodeId) -> Option<Self> {
-        if let Some(revision) = live.members().revision(node_id) {
+        if let Some(revision) = live.members.lock().revision(node_id) {
             return Some(Sought { key: node_id.as_str().to_owned(), is: Is::WrittenAt(revision) });
         }
         let place = live.names().get(node_id)?;
@@ -412,7 +412,7 @@ async fn created(shared: &Shared, keys: &[String]) -> Result<BTreeSet<(Vec<u8>, 
     let get = |key: &String| TxnOp::get(key.as_str(), Some(GetOptions::new().with_keys_only()));
     let txn = Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>());
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-    let answer = shared.endpoints.ask_out_of_turn(By::Cluster, shared.options.answer_time(), ask).await?;
+    let answer = shared.endpoints.ask_out_of_turn(By::Cluster, shared.options.kit.answer_time(), ask).await?;
     let created = |get: &GetResponse| get.kvs().first().map(|kv| (kv.key().to_owned(), kv.create_revision()));
     Ok(gets(&answer).iter().filter_map(created).collect())
 }
@@ -476,7 +476,7 @@ async fn list(shared: &Shared, lease: SessionKey, in_turn: bool) -> Result<Lease
         client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
     // The leader answers alone, and so does a member that believes that it is the leader.
-    let (endpoints, limit) = (&shared.endpoints, shared.options.answer_time());
+    let (endpoints, limit) = (&shared.endpoints, shared.options.kit.answer_time());
     match in_turn {
         true => endpoints.ask(By::Member, limit, ask).await,
         false => endpoints.ask_out_of_turn(By::Member, limit, ask).await,
@@ -505,7 +505,7 @@ async fn absent(
     let search = Search { mark, nodes: sought };
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-    let answer = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask).await?;
+    let answer = shared.endpoints.ask(By::Cluster, shared.options.kit.answer_time(), ask).await?;
     absent.extend(search.absent(&answer));
     Ok(absent)
 }

@@ -11,14 +11,14 @@ pub(crate) mod renewal;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use etcd_client::KeyValue;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Interrupted, OwnContents, Receipts, SessionKey, Sessions};
-use zlock_core::{ErrorKind, Node};
+use zlock_core::{ErrorKind, Mutex, Node};
 
 use crate::config::EtcdOptions;
 use crate::connection::connect::{By, Endpoints};
@@ -45,7 +45,7 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 pub(crate) struct Live {
     pub(crate) fences: Fences,
     names: Mutex<Names>,
-    members: Mutex<OwnMembers>,
+    pub(crate) members: Mutex<OwnMembers>,
     /// Of writes of values, each with its revision.
     pub(crate) receipts: Arc<Receipts<i64>>,
     /// As granted by the server.
@@ -63,20 +63,16 @@ impl Live {
     }
 
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn members(&self) -> MutexGuard<'_, OwnMembers> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 
     /// Returns the last keep-alive that was answered, if a create that is sent from now on may rely on it.
     pub(crate) fn renewal(&self) -> Option<Renewal> {
-        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.renewal.lock()
     }
 
     pub(crate) fn renewed(&self, renewal: Renewal) {
-        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+        *self.renewal.lock() = Some(renewal);
     }
 }
 
@@ -208,7 +204,7 @@ mod tests {
                 interrupted.sessions.suspend(lease);
                 Ok(())
             };
-            let asked = shared.endpoints.ask(by, shared.options.answer_time(), call);
+            let asked = shared.endpoints.ask(by, shared.options.kit.answer_time(), call);
             shared.send(lease, until, by, asked).await.unwrap();
             assert_eq!(shared.sessions.session().state, state);
         }

@@ -3,11 +3,10 @@
 //! A proxy may end each stream right after it was opened. All its watches fire then, and the waiters read again and open
 //! the next stream. Without a pause, that would be a busy loop of requests and connections.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use zlock_core::{Retry, RetryPolicy};
+use zlock_core::{Mutex, Retry, RetryPolicy};
 
 /// The shortest pause.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -40,7 +39,7 @@ impl Breaks {
 
     /// Waits until the next stream may be opened: at once, unless several have broken in quick succession.
     pub(crate) async fn pause(&self) {
-        let next = self.last().as_ref().map(|last| last.next);
+        let next = self.last.lock().as_ref().map(|last| last.next);
         if let Some(next) = next {
             sleep_until(next).await;
         }
@@ -48,7 +47,7 @@ impl Breaks {
 
     /// Records that a stream has broken which was opened at this time.
     pub(crate) fn record(&self, opened: Instant) {
-        let (now, mut last) = (Instant::now(), self.last());
+        let (now, mut last) = (Instant::now(), self.last.lock());
         match &mut *last {
             // Streams that break together count once.
             Some(last) if opened <= last.at => {}
@@ -58,10 +57,6 @@ impl Breaks {
             }
             _ => *last = Some(Break { at: now, next: now, retry: self.pauses.start() }),
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Break>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

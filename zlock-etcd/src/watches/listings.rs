@@ -1,9 +1,8 @@
 //! The last listing of each queue, which shows whether a new watch has missed an event.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
-use zlock_core::{Label, Node, NodeName, Queue, Sequence};
+use zlock_core::{Label, Mutex, Node, NodeName, Queue, Sequence};
 
 use crate::keys::key::Keys;
 
@@ -37,7 +36,7 @@ pub(crate) struct Listed {
 impl Listings {
     /// Remembers a listing, of the whole queue or of its end.
     pub(crate) fn note(&self, keys: &Keys, queue: &Queue, is_whole: bool, revision: i64) {
-        let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = self.0.lock();
         let key = keys.range().start;
         if !(2..=MAX_NODES).contains(&queue.len()) {
             listings.remove(&key);
@@ -52,7 +51,7 @@ impl Listings {
 
     /// Finds a node in its last seen state.
     pub(crate) fn find(&self, keys: &Keys, seen: &Node) -> Option<Listed> {
-        let listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listings = self.0.lock();
         let Listing { revision, is_whole, nodes } = listings.get(&keys.range().start)?;
         let is_it = |(name, sequence, label): &(NodeName, Sequence, Label)| {
             *name == seen.name && *sequence == seen.sequence && *label == seen.label
@@ -107,6 +106,6 @@ mod tests {
             let keys = Keys::new(options.prefix(), &LockPath::new(format!("/{n}")).unwrap());
             listings.note(&keys, &queue(&[Label::Lock; 2]), true, 1);
         }
-        assert_eq!(listings.0.lock().unwrap().len(), MAX_QUEUES);
+        assert_eq!(listings.0.lock().len(), MAX_QUEUES);
     }
 }

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
-use zlock_core::{Label, SessionId};
+use zlock_core::{Label, Mutex, SessionId};
 
 use crate::config::EtcdOptions;
 use crate::connection::connect::Endpoints;
@@ -130,7 +130,7 @@ impl Drop for Armed {
 impl Watches {
     pub(crate) fn new(endpoints: Arc<Endpoints>, options: &EtcdOptions, runtime: Handle) -> Self {
         let breaks = Arc::new(Breaks::new(options.kit.operation_timeout));
-        let (limit, latest, streams) = (options.answer_time(), Mutex::new(None), Arc::default());
+        let (limit, latest, streams) = (options.kit.answer_time(), Mutex::new(None), Arc::default());
         Watches { endpoints, limit, runtime, breaks, latest, streams }
     }
 
@@ -160,7 +160,7 @@ impl Watches {
         let (armed, answer) = oneshot::channel();
         let (events, changes) = mpsc::channel(MAX_CHANGES);
         let mut arm = Arm { id: 0, range, armed, changes: events };
-        let mut latest = self.latest();
+        let mut latest = self.latest.lock();
         loop {
             let line = latest.take_if(|line| line.armed < MAX_ARMED).unwrap_or_else(|| self.begin());
             let line = latest.insert(line);
@@ -195,10 +195,6 @@ impl Watches {
         };
         self.runtime.spawn(task.run());
         Line { commands, armed: 0 }
-    }
-
-    fn latest(&self) -> MutexGuard<'_, Option<Line>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,6 @@ mod read;
 pub(crate) mod tls;
 mod url;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use tokio_postgres::Config;
 #[cfg(unix)]
 use tokio_postgres::config::Host as Server;
 use zlock_core::kit;
-use zlock_core::{Environment, LockPath, Result, RetryPolicy, TextOrFile};
+use zlock_core::{Environment, Result, TextOrFile};
 
 /// PostgreSQL's port.
 pub(crate) const DEFAULT_PORT: u16 = 5432;
@@ -30,7 +29,7 @@ const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// The options of a client on PostgreSQL: the server's hosts, the database, the user, and timeouts.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PostgresOptions {
     pub(crate) kit: kit::Options,
     /// What the URL says: hosts as well, which `kit.hosts` has for messages.
@@ -39,8 +38,6 @@ pub struct PostgresOptions {
     pub(crate) verify: Verify,
     pub(crate) database: Option<String>,
     pub(crate) user: Option<(String, Option<TextOrFile>)>,
-    pub(crate) prefix: Option<LockPath>,
-    pub(crate) ttl: Duration,
     pub(crate) create_schema: bool,
     pub(crate) replication: Replication,
     pub(crate) pooled: bool,
@@ -73,19 +70,35 @@ pub(crate) enum Verify {
 }
 
 impl PostgresOptions {
-    /// Creates options for a server with these hosts, each `host:port` or `host` (port 5432), with an IPv6 address in
-    /// brackets. The client uses the host that accepts writes. Everything else has the default of its `with_` method.
-    #[must_use]
-    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    kit::builders! {
+        /// Creates options for a server with these hosts, each `host:port` or `host` (port 5432), with an IPv6 address in
+        /// brackets. The client uses the host that accepts writes. Everything else has the default of its `with_` method.
+        new;
+        /// Sets the path that is prepended to the path of every lock. Defaults to none.
+        with_prefix;
+        /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second and at most what the database
+        /// allows, 30 seconds by default. Defaults to 10 seconds.
+        /// A short timeout frees the locks of a dead process sooner, but a shorter outage costs a live process its locks.
+        with_ttl;
+        /// Sets how long a connect waits for a session. Defaults to 15 seconds.
+        with_connect_timeout;
+        with_operation_timeout;
+        /// Sets how often and with which pauses an operation repeats what failed, within the operation timeout. Defaults to 30
+        /// retries, with random pauses that increase from 20 ms to 1 s.
+        with_retry;
+        /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+        /// a file that is read for each new connection.
+        with_tls_identity;
+    }
+
+    fn with_kit(kit: kit::Options) -> Self {
         PostgresOptions {
-            kit: kit::Options::new(hosts),
+            kit,
             library: Config::new(),
             passfile: None,
             verify: Verify::Full,
             database: None,
             user: None,
-            prefix: None,
-            ttl: Duration::from_secs(10),
             create_schema: false,
             replication: Replication::default(),
             pooled: false,
@@ -106,44 +119,6 @@ impl PostgresOptions {
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: Option<TextOrFile>) -> Self {
         self.user = Some((name.into(), password));
-        self
-    }
-
-    /// Sets the path that is prepended to the path of every lock. Defaults to none.
-    #[must_use]
-    pub fn with_prefix(mut self, prefix: LockPath) -> Self {
-        self.prefix = Some(prefix);
-        self
-    }
-
-    /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second and at most what the database
-    /// allows, 30 seconds by default. Defaults to 10 seconds.
-    /// A short timeout frees the locks of a dead process sooner, but a shorter outage costs a live process its locks.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// Sets how long a connect waits for a session. Defaults to 15 seconds.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.kit.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
-    #[must_use]
-    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.kit.operation_timeout = timeout;
-        self
-    }
-
-    /// Sets how often and with which pauses an operation repeats what failed, within the operation timeout. Defaults to 30
-    /// retries, with random pauses that increase from 20 ms to 1 s.
-    #[must_use]
-    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
-        self.kit.retry = policy;
         self
     }
 
@@ -209,19 +184,6 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
-    /// a file that is read for each new connection.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with_tls_identity(
-        mut self,
-        certificate_pem: impl Into<TextOrFile>,
-        key_pem: impl Into<TextOrFile>,
-    ) -> Self {
-        self.kit.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
-        self
-    }
-
     /// Adds the user and the TLS files of an environment. If the environment has `PGPASSFILE` and the URL no `passfile`, that
     /// file is read for each new connection.
     ///
@@ -229,13 +191,10 @@ impl PostgresOptions {
     /// - [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` is set.
     /// - [`ErrorKind::FeatureDisabled`](zlock_core::ErrorKind::FeatureDisabled) for TLS without its feature.
     pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
-        if environment.auth().is_some() {
-            return Err(environment.refuse_auth("postgres:// takes none, only a user and a password"));
+        if let Some((user, password)) = kit::Options::read_user(environment, "postgres")? {
+            self = self.with_user(user, Some(password));
         }
-        if let Some((user, password)) = environment.user() {
-            self = self.with_user(user, Some(password.clone()));
-        }
-        self.kit.read_environment(environment, "postgres-tls", cfg!(feature = "tls"))?;
+        self.kit.read_certificates(environment, "postgres", cfg!(feature = "tls"))?;
         if environment.ca_file().is_some() {
             self.verify = Verify::Full;
         }
@@ -265,8 +224,8 @@ impl PostgresOptions {
         if self.kit.tls.is_some() {
             self.check_tls_hosts()?;
         }
-        if self.ttl < MIN_TTL || self.ttl > MAX_TIME || !self.ttl.subsec_nanos().is_multiple_of(1_000_000) {
-            let ttl = self.ttl;
+        let ttl = self.kit.session_timeout;
+        if ttl < MIN_TTL || ttl > MAX_TIME || !ttl.subsec_nanos().is_multiple_of(1_000_000) {
             return Err(format!(
                 "the session timeout of {ttl:?} is not a number of whole milliseconds between {MIN_TTL:?} and {MAX_TIME:?}"
             ));
@@ -292,28 +251,6 @@ impl PostgresOptions {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Shows the options without credentials.
-impl fmt::Debug for PostgresOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresOptions")
-            .field("hosts", &self.kit.hosts)
-            .field("database", &self.database)
-            .field("user", &self.user.as_ref().map(|(name, _)| name))
-            .field("passfile", &self.passfile)
-            .field("prefix", &self.prefix)
-            .field("ttl", &self.ttl)
-            .field("connect_timeout", &self.kit.connect_timeout)
-            .field("operation_timeout", &self.kit.operation_timeout)
-            .field("retry", &self.kit.retry)
-            .field("create_schema", &self.create_schema)
-            .field("replication", &self.replication)
-            .field("pooled", &self.pooled)
-            .field("listen", &self.listen)
-            .field("listen_at", &self.listen_at)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,5 @@
 //! What the options say.
 
-use std::time::Duration;
-
-use zlock_core::LockPath;
-
 use super::{PostgresOptions, Replication};
 
 impl PostgresOptions {
@@ -16,13 +12,7 @@ impl PostgresOptions {
     /// Returns the prefix of all paths in the database, such as `/production`. Empty without one.
     #[must_use]
     pub fn prefix(&self) -> &str {
-        self.prefix.as_ref().map_or("", LockPath::as_str)
-    }
-
-    /// Returns the time limit that [`with_connect_timeout`](Self::with_connect_timeout) sets.
-    #[must_use]
-    pub fn connect_timeout(&self) -> Duration {
-        self.kit.connect_timeout
+        self.kit.prefix()
     }
 
     /// Returns what [`with_replication`](Self::with_replication) sets.
@@ -53,14 +43,9 @@ impl PostgresOptions {
     pub(crate) fn heart(&self) -> PostgresOptions {
         let Some(at) = &self.listen_at else { return self.clone() };
         let mut heart = (**at).clone();
+        heart.kit.session_timeout = self.kit.session_timeout;
         heart.kit.connect_timeout = self.kit.connect_timeout;
         heart.kit.operation_timeout = self.kit.operation_timeout;
-        PostgresOptions {
-            ttl: self.ttl,
-            create_schema: self.create_schema,
-            listen: self.listen,
-            listen_at: None,
-            ..heart
-        }
+        PostgresOptions { create_schema: self.create_schema, listen: self.listen, listen_at: None, ..heart }
     }
 }

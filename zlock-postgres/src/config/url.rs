@@ -208,18 +208,10 @@ impl<'a> Parts<'a> {
     }
 
     fn read_own(&self, options: &mut PostgresOptions) -> Result<()> {
-        if let Some(timeout) = self.duration("session_timeout")? {
-            options.ttl = timeout;
-        }
-        if let Some(timeout) = self.duration("connect_timeout")? {
-            options.kit.connect_timeout = timeout;
-        }
-        if let Some(timeout) = self.duration("operation_timeout")? {
-            options.kit.operation_timeout = timeout;
-        }
+        options.kit.read_timeouts(|name| self.duration(name))?;
         if let Some(prefix) = self.decoded("prefix")? {
             let path = LockPath::new(&*prefix).map_err(|error| self.refuse(format!("prefix: {error}")))?;
-            options.prefix = Some(path);
+            options.kit.prefix = Some(path);
         }
         let flag = [("true", true), ("false", false)];
         options.create_schema = self.choice("create_schema", flag)?.unwrap_or(options.create_schema);
@@ -341,10 +333,10 @@ mod tests {
              &create_schema=true&replication=sync&pooler=true&listen=off&user=me&passfile=%2Frun%2Fpass",
         )
         .unwrap();
-        assert_eq!(options.ttl, Duration::from_secs(3));
+        assert_eq!(options.kit.session_timeout, Duration::from_secs(3));
         assert_eq!(options.kit.connect_timeout, Duration::from_secs(7));
         assert_eq!(options.kit.operation_timeout, Duration::from_millis(900));
-        assert_eq!(options.prefix.as_ref().map(LockPath::as_str), Some("/prod/a"));
+        assert_eq!(options.prefix(), "/prod/a");
         assert!(options.create_schema && options.pooled && !options.listen);
         assert_eq!(options.replication, Replication::Sync);
         assert!(options.listen_at.is_none());
@@ -352,12 +344,15 @@ mod tests {
             "postgres://h/db?pooler=true&session_timeout=3s&listen_url=postgres%3A%2F%2Fme%40direct%2Fdb";
         let direct = PostgresOptions::from_url(direct).unwrap();
         let heart = direct.heart();
-        assert_eq!((heart.kit.hosts, heart.ttl), (vec!["direct:5432".to_owned()], direct.ttl));
+        assert_eq!(
+            (heart.kit.hosts, heart.kit.session_timeout),
+            (vec!["direct:5432".to_owned()], direct.kit.session_timeout)
+        );
         assert!(direct.pooled && !heart.pooled && heart.listen);
         assert_eq!(options.passfile, Some(PathBuf::from("/run/pass")));
 
         let defaults = PostgresOptions::from_url("postgres://h").unwrap();
-        assert_eq!(defaults.ttl, Duration::from_secs(10));
+        assert_eq!(defaults.kit.session_timeout, Duration::from_secs(10));
         assert!(!defaults.create_schema && !defaults.pooled && defaults.listen);
         assert_eq!(defaults.replication, Replication::Async);
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,6 +14,8 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row};
+
+use zlock_core::Mutex;
 
 use crate::connection::statement::Statement;
 use crate::error::Failure;
@@ -149,7 +151,7 @@ impl Link {
         statement: &'static Statement,
         params: Params<'_>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let known = self.prepared.as_ref().and_then(|prepared| lock(prepared).get(statement.sql).cloned());
+        let known = self.prepared.as_ref().and_then(|prepared| prepared.lock().get(statement.sql).cloned());
         if let Some(known) = known {
             return self.client.query(&known, params).await;
         }
@@ -159,7 +161,7 @@ impl Link {
         // For the next time. The first time must not wait for it: the request is on its way before anything is answered.
         let (rows, made) = tokio::join!(query, self.client.prepare_typed(statement.sql, statement.types));
         if let Ok(made) = made {
-            lock(prepared).insert(statement.sql, made);
+            prepared.lock().insert(statement.sql, made);
         }
         rows
     }
@@ -167,10 +169,6 @@ impl Link {
 
 /// The prepared statements, by their text.
 type Prepared = BTreeMap<&'static str, tokio_postgres::Statement>;
-
-fn lock(prepared: &Mutex<Prepared>) -> MutexGuard<'_, Prepared> {
-    prepared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Counts a request as answered.
 struct Flight<'a>(&'a AtomicUsize);

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use zlock_core::Mutex;
 
 use crate::config::PostgresOptions;
 use crate::connection::dial::dial;
@@ -48,16 +50,12 @@ impl Pool {
         Arc::new(Pool { options, runtime, limit, state: Mutex::default(), dialled: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns a connection without a request in flight, or that with the fewest.
     ///
     /// # Cancel safety
     /// Safe: a connection under way is made for the next caller.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<Link>, Failure> {
-        let failed = self.lock().failed;
+        let failed = self.state.lock().failed;
         loop {
             let dialled = self.dialled.notified();
             let mut dialled = pin!(dialled);
@@ -66,7 +64,7 @@ impl Pool {
                 return Ok(link);
             }
             {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if state.failed != failed || state.is_closed {
                     return Err(state.failure.take().unwrap_or(Failure::NoLink));
                 }
@@ -86,7 +84,7 @@ impl Pool {
         let pool = self.clone();
         self.runtime.spawn(async move {
             let dialled = dial(&pool.options, &pool.runtime, pool.limit, None).await;
-            let mut state = pool.lock();
+            let mut state = pool.state.lock();
             state.is_dialling = false;
             match dialled {
                 Ok(link) if !state.is_closed => state.links.push(Arc::new(link)),
@@ -105,11 +103,11 @@ impl Pool {
 
     /// Returns this connection if it is still open.
     pub(crate) fn find(&self, number: usize) -> Option<Arc<Link>> {
-        self.lock().links.iter().find(|link| link.number == number && link.is_open()).cloned()
+        self.state.lock().links.iter().find(|link| link.number == number && link.is_open()).cloned()
     }
 
     fn open(self: &Arc<Self>) -> Option<Arc<Link>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.links.retain(|link| link.is_open());
         let link = state.links.iter().min_by_key(|link| link.in_flight())?.clone();
         if link.in_flight() > 0 && state.links.len() < MAX {
@@ -120,7 +118,7 @@ impl Pool {
 
     /// Drops the connections. Each is closed when its requests in flight are answered.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_closed = true;
         state.links.clear();
     }
@@ -128,6 +126,6 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("links", &self.lock().links).finish_non_exhaustive()
+        f.debug_struct("Pool").field("links", &self.state.lock().links).finish_non_exhaustive()
     }
 }

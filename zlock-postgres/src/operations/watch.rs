@@ -1,7 +1,7 @@
 //! One-shot watches on a node and on a queue.
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{Existence, Node, Queue, Watch, WatchEvent};
+use zlock_core::{Existence, Node, Queue, Watch};
 
 use super::listing;
 use crate::error::Failure;
@@ -33,14 +33,7 @@ pub(crate) async fn arm_node(
 
 /// Returns a watch that also fires when its session ends.
 pub(crate) fn watch(operation: &Operation<'_>, session: SessionKey, mut watching: Watching) -> Watch {
-    let mut events = operation.shared.sessions.events();
-    Watch::new(async move {
-        tokio::select! {
-            biased;
-            event = watching.fired() => event,
-            _ = events.ended(session.epoch) => WatchEvent::Changed,
-        }
-    })
+    operation.shared.sessions.watch(session, async move { watching.fired().await })
 }
 
 /// Lists a queue, and arms a watch on its changes.

@@ -61,7 +61,7 @@ pub(crate) async fn beat(
     let rest = at_rest.then(rest_millis);
     let known: Vec<_> = own.node_ids().iter().map(ToString::to_string).collect();
     let params: [&(dyn ToSql + Sync); 5] = [&id, &ttl, &rest, &is_sync, &known];
-    let rows = link.ask(shared.options.beat_time(), &statement::BEAT, &params).await?;
+    let rows = link.ask(shared.options.kit.beat_time(), &statement::BEAT, &params).await?;
     let row = rows.first().ok_or(Failure::Malformed)?;
     let (outcome, nodes): (i32, Vec<String>) =
         (row.try_get(0).map_err(Failure::Postgres)?, row.try_get(1).map_err(Failure::Postgres)?);

@@ -1,10 +1,12 @@
 //! The connection for heartbeats and notifications. Neither ever waits behind an operation.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use zlock_core::kit::SessionKey;
+
+use zlock_core::Mutex;
 
 use crate::config::PostgresOptions;
 use crate::connection::dial::{check_schema, dial};
@@ -35,12 +37,8 @@ impl Heart {
         Heart { options, runtime, watches, current: Mutex::default(), dialling, listening }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn open(&self) -> Option<Arc<Link>> {
-        self.lock().link.clone().filter(|link| link.is_open())
+        self.current.lock().link.clone().filter(|link| link.is_open())
     }
 
     /// Returns the connection, which is made if there is none.
@@ -57,13 +55,14 @@ impl Heart {
         }
         let watches = self.watches.clone();
         let on_notification = Arc::new(move |payload: &str| watches.received(payload));
-        let limit = self.options.connection_time();
+        let limit = self.options.kit.connection_time();
         let link = Arc::new(dial(&self.options, &self.runtime, limit, Some(on_notification)).await?);
-        if !self.lock().is_schema_checked {
+        if !self.current.lock().is_schema_checked {
             check_schema(&self.options, &link, limit).await?;
         }
         self.watches.unproved();
-        *self.lock() = Current { link: Some(link.clone()), listens_for: None, is_schema_checked: true };
+        *self.current.lock() =
+            Current { link: Some(link.clone()), listens_for: None, is_schema_checked: true };
         Ok(link)
     }
 
@@ -80,7 +79,7 @@ impl Heart {
 
     /// Returns the number of the connection that receives the notifications of this session, if one does.
     pub(crate) fn listens(&self, session: SessionKey) -> Option<usize> {
-        let current = self.lock();
+        let current = self.current.lock();
         let link = current.link.as_ref().filter(|link| link.is_open())?;
         (current.listens_for == Some(session)).then_some(link.number)
     }
@@ -109,7 +108,7 @@ impl Heart {
             tracing::debug!(?failure, "no notifications");
             return None;
         }
-        let mut current = self.lock();
+        let mut current = self.current.lock();
         if current.link.as_ref().is_some_and(|now| now.number == link.number) {
             current.listens_for = Some(session);
         }
@@ -123,7 +122,7 @@ impl Heart {
     pub(crate) async fn unlisten(&self) {
         let _turn = self.listening.lock().await;
         let link = {
-            let mut current = self.lock();
+            let mut current = self.current.lock();
             if current.listens_for.take().is_none() {
                 return;
             }
@@ -139,12 +138,12 @@ impl Heart {
 
     /// Drops the connection.
     pub(crate) fn close(&self) {
-        *self.lock() = Current::default();
+        *self.current.lock() = Current::default();
     }
 }
 
 impl fmt::Debug for Heart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heart").field("link", &self.lock().link).finish_non_exhaustive()
+        f.debug_struct("Heart").field("link", &self.current.lock().link).finish_non_exhaustive()
     }
 }

@@ -47,7 +47,7 @@ impl SessionStore for Rows {
         }
         let (options, granted) = (&self.0.options, begin::begin(&self.0, patience).await?);
         let (id, deadline) = (SessionId::new(granted.id.cast_unsigned()), granted.sent + options.life());
-        Ok(Begun { id, timeout: options.ttl, deadline, granted })
+        Ok(Begun { id, timeout: options.kit.session_timeout, deadline, granted })
     }
 
     fn publish(&self, _: SessionKey, granted: begin::Begun) -> (Live, begin::Begun) {
@@ -58,7 +58,7 @@ impl SessionStore for Rows {
         let (shared, options) = (&self.0, &self.0.options);
         // It owns nothing yet.
         shared.sessions.rest(session);
-        let beats = Beats::new(begun.sent, options.life(), options.ttl / 3).resting(REST / 3);
+        let beats = Beats::new(begun.sent, options.life(), options.kit.session_timeout / 3).resting(REST / 3);
         let mut heartbeats = Heartbeats { shared, session };
         tokio::select! {
             biased;

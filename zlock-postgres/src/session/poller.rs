@@ -89,7 +89,7 @@ async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
         let is_member = shared.watches.has(Kind::Value) && !shared.sessions.own().is_empty();
         let polled = async {
             if is_member && next_sweep <= Instant::now() {
-                next_sweep = Instant::now() + shared.options.ttl;
+                next_sweep = Instant::now() + shared.options.kit.session_timeout;
                 sweep(shared).await?;
             }
             poll(shared, session).await
@@ -103,7 +103,7 @@ async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
 
 fn period(shared: &Shared) -> Duration {
     let longest = if shared.watches.is_notified() { LONG_PERIOD } else { PERIOD };
-    longest.min(shared.options.ttl / 4)
+    longest.min(shared.options.kit.session_timeout / 4)
 }
 
 /// Polls once, and ends the sessions that are found dead.

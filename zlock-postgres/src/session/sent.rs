@@ -1,9 +1,8 @@
 //! What a session remembers of its requests: creates that may be executed later, and where queues begin.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use zlock_core::NodeId;
+use zlock_core::{Mutex, NodeId};
 
 /// The creates that may not have been executed yet, with the connections over which they were sent.
 ///
@@ -22,13 +21,9 @@ pub(crate) enum Sent {
 }
 
 impl Creates {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Sent>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that a create is about to be sent over a connection.
     pub(crate) fn sent(&self, node_id: &NodeId, link: usize) {
-        let mut creates = self.lock();
+        let mut creates = self.0.lock();
         let sent = creates.entry(node_id.clone()).or_insert(Sent::Once(link));
         if *sent != Sent::Once(link) {
             *sent = Sent::Anywhere;
@@ -37,7 +32,7 @@ impl Creates {
 
     /// Records that a create was answered. If it was sent only once, it is not executed again.
     pub(crate) fn answered(&self, node_id: &NodeId) {
-        let mut creates = self.lock();
+        let mut creates = self.0.lock();
         if matches!(creates.get(node_id), Some(Sent::Once(_))) {
             creates.remove(node_id);
         }
@@ -45,12 +40,12 @@ impl Creates {
 
     /// Returns over which connections a create was sent that may not have been executed yet.
     pub(crate) fn get(&self, node_id: &NodeId) -> Option<Sent> {
-        self.lock().get(node_id).copied()
+        self.0.lock().get(node_id).copied()
     }
 
     /// Forgets a create that has no effect from now on.
     pub(crate) fn forget(&self, node_id: &NodeId) {
-        self.lock().remove(node_id);
+        self.0.lock().remove(node_id);
     }
 }
 
@@ -64,18 +59,14 @@ pub(crate) struct Hints(Mutex<BTreeMap<String, i64>>);
 const MAX_HINTS: usize = 4096;
 
 impl Hints {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, i64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of a queue.
     pub(crate) fn get(&self, path: &str) -> i64 {
-        self.lock().get(path).copied().unwrap_or(0)
+        self.0.lock().get(path).copied().unwrap_or(0)
     }
 
     /// Records the head of a queue.
     pub(crate) fn note(&self, path: &str, head: i64) {
-        let mut hints = self.lock();
+        let mut hints = self.0.lock();
         if let Some(hint) = hints.get_mut(path) {
             *hint = head.max(*hint);
             return;

@@ -61,7 +61,7 @@ impl Shared {
         let watches = Arc::new(Watches::default());
         Shared {
             sessions: Sessions::new(REFUSED),
-            pool: Pool::new(options.clone(), options.connection_time(), runtime.clone()),
+            pool: Pool::new(options.clone(), options.kit.connection_time(), runtime.clone()),
             heart: Heart::new(options.heart(), runtime.clone(), watches.clone()),
             watches,
             seen: Seen::default(),
@@ -169,27 +169,17 @@ impl Shared {
 impl PostgresOptions {
     /// How long the server may take to answer a request. An operation can then try another connection.
     pub(crate) fn answer_time(&self) -> Duration {
-        (self.ttl / 4).min(Duration::from_secs(2)).min(self.kit.operation_timeout / 2)
-    }
-
-    /// How long the server may take to answer a heartbeat. Heartbeats are sent every third of the session's timeout.
-    pub(crate) fn beat_time(&self) -> Duration {
-        (self.ttl / 6).min(Duration::from_secs(2))
-    }
-
-    /// How long a connection may take to be made.
-    pub(crate) fn connection_time(&self) -> Duration {
-        (self.ttl / 3).min(Duration::from_secs(5))
+        self.kit.answer_time().min(self.kit.operation_timeout / 2)
     }
 
     /// How long the server certainly keeps a session after a heartbeat was sent. The margin is for the drift of clocks.
     pub(crate) fn life(&self) -> Duration {
-        self.ttl - self.ttl / 50
+        self.kit.session_timeout - self.kit.session_timeout / 50
     }
 
     /// The session timeout as a number of milliseconds.
     pub(crate) fn ttl_millis(&self) -> i64 {
-        i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX)
+        i64::try_from(self.kit.session_timeout.as_millis()).unwrap_or(i64::MAX)
     }
 }
 

@@ -1,10 +1,10 @@
 //! What the client watches. A notification of the server fires watches at once, and a poll does at the latest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
-use zlock_core::WatchEvent;
+use zlock_core::{Mutex, WatchEvent};
 
 /// The number of notifications that are remembered.
 const MAX_RECENT: usize = 1024;
@@ -90,7 +90,7 @@ impl Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut state = self.watches.lock();
+        let mut state = self.watches.state.lock();
         if let Some(armed) = state.watches.get_mut(&self.key) {
             armed.remove(&self.id);
             if armed.is_empty() {
@@ -101,13 +101,9 @@ impl Drop for Watching {
 }
 
 impl Watches {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Arms a watch on something that was read as expected.
     pub(crate) fn arm(self: &Arc<Self>, key: Key, expected: Expected) -> Watching {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.next_id += 1;
         let (id, (fire, fired)) = (state.next_id, oneshot::channel());
         state.watches.entry(key.clone()).or_default().insert(id, Armed { expected, fire });
@@ -125,33 +121,33 @@ impl Watches {
 
     /// Returns the number of watches.
     pub(crate) fn len(&self) -> usize {
-        self.lock().watches.values().map(BTreeMap::len).sum()
+        self.state.lock().watches.values().map(BTreeMap::len).sum()
     }
 
     /// Returns `true` if nothing is watched.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().watches.is_empty()
+        self.state.lock().watches.is_empty()
     }
 
     /// Returns `true` if anything of this kind is watched.
     pub(crate) fn has(&self, kind: Kind) -> bool {
-        self.lock().watches.keys().any(|key| key.0 == kind)
+        self.state.lock().watches.keys().any(|key| key.0 == kind)
     }
 
     /// Returns `true` if the server reports all that is watched.
     pub(crate) fn is_notified(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.is_proved && state.watches.keys().all(|key| key.0 == Kind::Node)
     }
 
     /// Returns a mark for [`was_notified`](Self::was_notified), to be taken before a request is sent.
     pub(crate) fn mark(&self) -> u64 {
-        self.lock().mark
+        self.state.lock().mark
     }
 
     /// Returns `true` if there may have been a notification about a node since the mark.
     pub(crate) fn was_notified(&self, node: &str, mark: u64) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let since = usize::try_from(state.mark - mark).unwrap_or(usize::MAX);
         since > state.recent.len() || state.recent.iter().rev().take(since).any(|recent| recent == node)
     }
@@ -161,18 +157,18 @@ impl Watches {
         let mut chars = payload.chars();
         match chars.next() {
             Some(event) => self.notified(event, chars.as_str()),
-            None => self.lock().is_proved = true,
+            None => self.state.lock().is_proved = true,
         }
     }
 
     /// Forgets that notifications arrive.
     pub(crate) fn unproved(&self) {
-        self.lock().is_proved = false;
+        self.state.lock().is_proved = false;
     }
 
     /// Fires the watches on a node: `d` for a node that was deleted, `r` for another label, `c` for other data.
     pub(crate) fn notified(&self, event: char, node: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.mark += 1;
         state.recent.push_back(node.to_owned());
         if state.recent.len() > MAX_RECENT {
@@ -188,13 +184,13 @@ impl Watches {
 
     /// Returns what a poll that is sent now asks for.
     pub(crate) fn watched(&self) -> Watched {
-        let state = self.lock();
+        let state = self.state.lock();
         Watched { keys: state.watches.keys().cloned().collect(), before: state.next_id + 1 }
     }
 
     /// Fires the watches on what is not as expected.
     pub(crate) fn polled(&self, watched: &Watched, polled: &[Polled]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found: BTreeMap<_, _> = polled.iter().map(|polled| (&polled.key, polled)).collect();
         for key in &watched.keys {
             let found = found.get(key);

@@ -1,10 +1,10 @@
 //! What listings have shown: the nodes that an own node waits behind, and the beats of sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use zlock_core::Mutex;
 
 /// The most nodes that are remembered.
 const MAX_SEEN: usize = 4096;
@@ -24,12 +24,8 @@ pub(crate) struct SeenNode {
 }
 
 impl Seen {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SeenNode>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn note(&self, node: &str, seen: SeenNode) {
-        let mut nodes = self.lock();
+        let mut nodes = self.0.lock();
         if nodes.len() >= MAX_SEEN {
             nodes.clear();
         }
@@ -38,7 +34,7 @@ impl Seen {
 
     /// Returns what was seen of a node, and forgets it.
     pub(crate) fn take(&self, node: &str) -> Option<SeenNode> {
-        self.lock().remove(node)
+        self.0.lock().remove(node)
     }
 }
 
@@ -60,14 +56,10 @@ impl Observation {
 }
 
 impl Observed {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i64, Observation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a beat that was in an answer received now.
     pub(crate) fn note(&self, session: i64, beat: i64, ttl_millis: i64, now: Instant) {
         let ttl = Duration::from_millis(ttl_millis.max(0).cast_unsigned());
-        let mut observed = self.lock();
+        let mut observed = self.0.lock();
         match observed.get(&session) {
             Some(known) if known.beat >= beat => {}
             _ => {
@@ -79,22 +71,22 @@ impl Observed {
     /// Forgets all sessions but these.
     pub(crate) fn retain(&self, sessions: &[i64]) {
         let sessions: BTreeSet<_> = sessions.iter().collect();
-        self.lock().retain(|session, _| sessions.contains(session));
+        self.0.lock().retain(|session, _| sessions.contains(session));
     }
 
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        self.0.lock().clear();
     }
 
     /// Returns when the next session is dead unless it beats.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.lock().values().map(Observation::due).min()
+        self.0.lock().values().map(Observation::due).min()
     }
 
     /// Returns the sessions that have not beaten for their timeout, with their last beats.
     pub(crate) fn dead(&self) -> Vec<(i64, i64)> {
         let now = Instant::now();
-        let observed = self.lock();
+        let observed = self.0.lock();
         let dead = observed.iter().filter(|(_, seen)| seen.due() <= now);
         dead.map(|(session, seen)| (*session, seen.beat)).collect()
     }

@@ -1,13 +1,13 @@
 //! Acquiring through a client's local queue, and the task that drives the queue.
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result, Target};
+use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Mutex, Result, Target};
 
 use crate::acquire::{self, Progress, Request};
 use crate::client::hold_record::Entry;
@@ -15,7 +15,7 @@ use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::place::cohort::{Cohort, Ended, Handoff, Joined, Turn, Work};
-use crate::place::granted::{Granted, closed, lost_error};
+use crate::place::granted::{Granted, closed, lost, lost_error};
 use crate::place::pauses::{Pauses, connected};
 use crate::queue::Status;
 
@@ -189,15 +189,11 @@ impl Job for Driver {
                     let leftover = Leftover { client, cohort, granted: Mutex::new(leftover) };
                     acquire_place(client, cohort, &data, &leftover, &mut pauses).await;
                 }
-                Work::Watch { batch, granted: Granted { epoch, mut deletion, .. } } => {
-                    let mut session = client.session.clone();
-                    tokio::select! {
-                        biased;
-                        _ = session.ended(epoch) => cohort.abandon(batch),
-                        () = deletion.deleted() => cohort.abandon(batch),
-                        () = cohort.changed() => {}
-                    }
-                }
+                Work::Watch { batch, granted: Granted { epoch, deletion, .. } } => tokio::select! {
+                    biased;
+                    () = lost(&client.session, epoch, &deletion) => cohort.abandon(batch),
+                    () = cohort.changed() => {}
+                },
                 Work::GiveUp(granted) => client.give_up_in_background(cohort.path(), granted),
                 Work::Done => return,
             }
@@ -278,7 +274,7 @@ struct Leftover<'a> {
 
 impl Leftover<'_> {
     fn give_up(&self) {
-        let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let granted = self.granted.lock().take();
         if let Some(granted) = granted {
             self.client.give_up_in_background(self.cohort.path(), granted);
         }

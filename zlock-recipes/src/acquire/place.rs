@@ -13,7 +13,7 @@ use zlock_core::{
 use crate::acquire::request::Request;
 use crate::client::inner::ClientInner;
 use crate::place::admission::Admitted;
-use crate::place::granted::{Granted, closed, lost_error, no_token, status};
+use crate::place::granted::{Granted, closed, lost, lost_error, no_token, status};
 use crate::place::pauses::{Contradictions, PAUSES, Pauses, connected};
 use crate::place::succession::{Followed, PlaceHandle, Promise};
 use crate::queue::{Discipline, Event, Status, Step};
@@ -284,18 +284,8 @@ impl<'a> Place<'a> {
 
     /// Waits until the session has ended or the node was deleted. Completes at once from then on.
     pub(crate) async fn lost(&self, loss: &mut Loss) {
-        let subscribe = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
-            let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
-            let epoch = self.created.epoch;
-            Box::pin(async move {
-                tokio::select! {
-                    biased;
-                    _ = session.ended(epoch) => {}
-                    () = deletion.deleted() => {}
-                }
-            })
-        };
-        loss.0.get_or_insert_with(subscribe).await;
+        let Created { epoch, deletion, .. } = &self.created;
+        loss.0.get_or_insert_with(|| Box::pin(lost(&self.client.session, *epoch, deletion))).await;
         loss.0 = None;
     }
 

@@ -1,7 +1,5 @@
 //! A member of a barrier, from its arrival until a round has counted it.
 
-use std::fmt;
-
 use tokio::time::{Instant, timeout, timeout_at};
 use zlock_core::{
     Error, ErrorKind, LastFailure, LockPath, NodeId, Queue, Result, SessionState, Value, Version,
@@ -22,7 +20,7 @@ use crate::value::{SharedValue, ValueWatch};
 pub(super) const MOST: u32 = 1000;
 
 /// Where the members of a barrier meet.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Meeting {
     pub(super) client: Client,
     path: LockPath,
@@ -104,12 +102,6 @@ impl Meeting {
         let client = self.client.inner();
         let (path, data) = (&self.members, &client.node_data);
         Request { client, path, label: label(self.n), shared_max: None, data, metric_name: None, deadline }
-    }
-}
-
-impl fmt::Debug for Meeting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meeting").field("path", &self.path).field("n", &self.n).finish_non_exhaustive()
     }
 }
 

@@ -3,13 +3,13 @@
 //! It may outlive the hold, and does not keep the client alive.
 
 use std::mem::discriminant;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zlock_core::{
-    Error, FencingToken, Label, LockPath, Node, NodeId, NodeName, Result, SessionEvents, Signal, Target,
+    Error, FencingToken, Label, LockPath, Mutex, Node, NodeId, NodeName, Result, SessionEvents, Signal,
+    Target,
 };
 
-use crate::place::granted::{Granted, lost_error, lost_kind};
+use crate::place::granted::{Granted, lost, lost_error, lost_kind};
 use crate::queue::Status;
 use crate::report::HoldReport;
 
@@ -28,7 +28,7 @@ pub(crate) struct HoldRecord {
     path: LockPath,
     session: SessionEvents,
     granted: Granted,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
     pub(crate) changed: Signal,
     /// `None` without an observer.
@@ -76,10 +76,6 @@ impl HoldRecord {
         HoldRecord { path, session, granted, state, changed, report }
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn path(&self) -> &LockPath {
         &self.path
     }
@@ -94,29 +90,29 @@ impl HoldRecord {
 
     /// Returns the label that the hold counts as.
     pub(crate) fn label(&self) -> Label {
-        self.state().label
+        self.state.lock().label
     }
 
     /// Returns the node's name as last reported by the store.
     pub(crate) fn node(&self) -> NodeName {
-        self.state().node.name.clone()
+        self.state.lock().node.name.clone()
     }
 
     /// Returns the ID of the node, which no relabel changes.
     pub(crate) fn node_id(&self) -> NodeId {
-        self.state().node.id.clone()
+        self.state.lock().node.id.clone()
     }
 
     /// Returns the node as last reported by the store, for a delete. A relabel of unknown outcome starts from this node, and
     /// so must the delete.
     pub(crate) fn target(&self) -> Target {
-        Target::Node(self.state().node.clone())
+        Target::Node(self.state.lock().node.clone())
     }
 
     /// Returns the status of the node, whether or not the hold has guards. Performs no I/O.
     pub(crate) fn status(&self) -> Status {
         let status = match self.granted.status(self.session.current()) {
-            Status::Live if self.state().removed => Status::NodeDeleted,
+            Status::Live if self.state.lock().removed => Status::NodeDeleted,
             status => status,
         };
         if status != Status::Live
@@ -138,7 +134,7 @@ impl HoldRecord {
     /// Returns `true` if the epoch is live, the deadline has not passed, the node was not reported as deleted, and
     /// there is a guard of this kind. Performs no I/O.
     pub(crate) fn is_held(&self, entry: Entry) -> bool {
-        *self.state().of(entry) > 0 && self.status() == Status::Live
+        *self.state.lock().of(entry) > 0 && self.status() == Status::Live
     }
 
     /// Returns `true` if a lock with this label is held. Performs no I/O.
@@ -151,16 +147,13 @@ impl HoldRecord {
 
     /// Waits until no lock of this kind is held, and returns the reason.
     pub(crate) async fn lost(&self, entry: Entry) -> Error {
-        let mut session = self.session.clone();
-        let mut gone = self.granted.deletion.clone();
         let is_left = || {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.removed || *state.of(entry) == 0
         };
         tokio::select! {
             biased;
-            _ = session.ended(self.granted.epoch) => {}
-            () = gone.deleted() => {}
+            () = lost(&self.session, self.granted.epoch, &self.granted.deletion) => {}
             () = self.changed.until(|| is_left().then_some(())) => {}
         }
         self.loss()

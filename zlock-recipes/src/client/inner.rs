@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
-use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents};
+use zlock_core::{
+    CoordinationBackend, Error, ErrorKind, Label, LockPath, Mutex, NodeIds, Result, SessionEvents,
+};
 
 use crate::client::closing::ShutdownState;
 use crate::client::hold_record::HoldRecord;
@@ -41,17 +43,13 @@ pub(crate) struct Holding {
 }
 
 impl ClientInner {
-    fn holds(&self) -> MutexGuard<'_, BTreeMap<LockPath, Vec<Holding>>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn register(&self, record: &Arc<HoldRecord>) {
         let holding = Holding { record: Arc::downgrade(record), task: tokio::task::try_id() };
-        self.holds().entry(record.path().clone()).or_default().push(holding);
+        self.holds.lock().entry(record.path().clone()).or_default().push(holding);
     }
 
     pub(crate) fn unregister(&self, record: &HoldRecord) {
-        let mut holds = self.holds();
+        let mut holds = self.holds.lock();
         if let Some(list) = holds.get_mut(record.path()) {
             list.retain(|h| !std::ptr::eq(h.record.as_ptr(), record));
             if list.is_empty() {
@@ -81,12 +79,12 @@ impl ClientInner {
 
     /// Waits until the client has no guard and no release in progress.
     pub(crate) async fn nothing_held(&self) {
-        self.shutdown.idle(|| self.holds().is_empty()).await;
+        self.shutdown.idle(|| self.holds.lock().is_empty()).await;
     }
 
     /// Returns the held locks. They are dropped outside the mutex, which the end of a hold locks.
     fn records(&self) -> Vec<Arc<HoldRecord>> {
-        self.holds().values().flatten().filter_map(|h| h.record.upgrade()).collect()
+        self.holds.lock().values().flatten().filter_map(|h| h.record.upgrade()).collect()
     }
 
     /// Returns the number of held locks.
@@ -102,7 +100,7 @@ impl ClientInner {
     /// Returns `true` if a lock of this kind is held on this path.
     pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
         let records: Vec<_> = {
-            let holds = self.holds();
+            let holds = self.holds.lock();
             holds.get(path).into_iter().flatten().filter_map(|h| h.record.upgrade()).collect()
         };
         records.iter().any(|record| record.is_held_as(label))
@@ -116,7 +114,7 @@ impl ClientInner {
     /// Returns `true` if the calling task has acquired this path and not released it.
     pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
         let task = tokio::task::try_id();
-        task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
+        task.is_some() && self.holds.lock().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
     }
 }
 

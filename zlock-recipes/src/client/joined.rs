@@ -1,9 +1,9 @@
 //! The members that a client has joined as. A session owns one node of a name, so only one membership may use it at a time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use zlock_core::{Error, ErrorKind, LockPath, Result, Signal};
+use zlock_core::{Error, ErrorKind, LockPath, Mutex, Result, Signal};
 
 /// The members of a client, by their paths.
 #[derive(Debug, Default)]
@@ -21,14 +21,10 @@ enum Use {
 }
 
 impl JoinedIds {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<LockPath, Use>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes an ID, once an earlier membership with it has left. An error if there is one that has not begun to leave.
     pub(crate) async fn take(self: &Arc<Self>, member: &LockPath) -> Result<JoinedId> {
         let take = || {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             match state.get(member) {
                 Some(Use::Joined) => {
                     let message = "this client has joined with this ID already";
@@ -55,7 +51,7 @@ pub(crate) struct JoinedId {
 impl JoinedId {
     /// Records that the node is being removed. A join with the ID waits for that.
     pub(crate) fn mark_leaving(&self) {
-        if let Some(state) = self.ids.lock().get_mut(&self.member) {
+        if let Some(state) = self.ids.state.lock().get_mut(&self.member) {
             *state = Use::Leaving;
         }
     }
@@ -63,7 +59,7 @@ impl JoinedId {
 
 impl Drop for JoinedId {
     fn drop(&mut self) {
-        self.ids.lock().remove(&self.member);
+        self.ids.state.lock().remove(&self.member);
         self.ids.left.notify();
     }
 }

@@ -9,13 +9,12 @@ pub(crate) mod inner;
 pub(crate) mod joined;
 pub(crate) mod shutdown;
 
-use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zlock_core::observer::Observer;
 use zlock_core::{
-    Close, CoordinationBackend, Error, ErrorKind, IntoBackend, MAX_DATA, NodeIds, REVOKE, Result,
+    Close, CoordinationBackend, Error, ErrorKind, IntoBackend, MAX_DATA, Mutex, NodeIds, REVOKE, Result,
     SessionEvents,
 };
 
@@ -53,7 +52,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client(Arc<ClientInner>);
 
 impl Client {
@@ -198,12 +197,6 @@ impl Client {
 
     pub(crate) fn inner(&self) -> &Arc<ClientInner> {
         &self.0
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -4,10 +4,10 @@
 
 use std::mem::replace;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tracing::Span;
-use zlock_core::{Error, ErrorKind, Label, LockPath, Node, Result};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Mutex, Node, Result};
 
 use crate::client::hold_record::{Entry, HoldRecord};
 use crate::client::inner::ClientInner;
@@ -84,24 +84,20 @@ impl Hold {
         &self.client
     }
 
-    fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns `true` if later holders of this client may have the same node.
     pub(crate) fn shares_node(&self) -> bool {
-        self.turn().is_some()
+        self.turn.lock().is_some()
     }
 
     /// Ends the turn of a hold without guards by `end`. Returns `true` if the caller is to remove the node.
     pub(crate) fn end_turn(&self, end: fn(Turn) -> Ended) -> Ended {
-        let turn = self.turn().take();
+        let turn = self.turn.lock().take();
         turn.map_or(Ended::GiveUp, end)
     }
 
     /// Prevents a hand-over inside the client: another client has requested revocation, or the node was deleted.
     pub(crate) fn make_turn_last(&self) {
-        if let Some(turn) = &*self.turn() {
+        if let Some(turn) = &*self.turn.lock() {
             turn.make_last();
         }
     }
@@ -112,7 +108,7 @@ impl Hold {
 
     /// Adds an entry for a lock with this label.
     pub(crate) fn enter(&self, label: Label) -> Entered {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let entry = match (state.label, label) {
             (Label::Lock, Label::Lock)
             | (Label::Candidate, Label::Candidate)
@@ -130,13 +126,13 @@ impl Hold {
 
     /// Adds another entry of the same kind.
     pub(crate) fn enter_again(&self, entry: Entry) {
-        *self.state().of(entry) += 1;
+        *self.state.lock().of(entry) += 1;
     }
 
     /// Removes an entry.
     pub(crate) fn leave(&self, entry: Entry) -> Remaining {
         let (left, is_last_of_kind) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let guards = state.of(entry);
             *guards -= 1;
             let is_last_of_kind = *guards == 0;
@@ -167,7 +163,7 @@ impl Hold {
                 self.status();
             });
         }
-        drop(replace(&mut *self.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none()));
+        drop(replace(&mut *self.span.lock(), Span::none()));
     }
 
     /// Converts the only entry, which is a writer's, into a reader's. From here on, the hold counts as a reader's, whatever
@@ -177,7 +173,7 @@ impl Hold {
     /// `StillEntered`, or the loss of the lock.
     pub(crate) fn downgrade(&self) -> Result<()> {
         self.check("downgrade")?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if (state.owners, state.readers) != (1, 0) {
             return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(self.path()));
         }
@@ -189,7 +185,7 @@ impl Hold {
 
     /// Marks a semaphore's hold as granted, which notifies the node behind it.
     pub(crate) fn promote(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Label::Permits { granted, .. } = &mut state.label else { return false };
         *granted = true;
         true
@@ -198,14 +194,14 @@ impl Hold {
     /// Returns the node and the label that it needs. `None` if it already has that label, or if the hold has no guards: then
     /// the node is to be removed, and a relabel would only delay the removal.
     pub(crate) fn pending_relabel(&self) -> Option<(Node, Label)> {
-        let state = self.state();
+        let state = self.state.lock();
         (!state.is_empty() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
     }
 
     /// Records the result of a relabel.
     pub(crate) fn relabelled(&self, result: &Result<Node>) {
         match result {
-            Ok(node) => self.state().node = node.clone(),
+            Ok(node) => self.state.lock().node = node.clone(),
             Err(e) if e.kind() == ErrorKind::NodeDeleted => self.removed(),
             Err(_) => {}
         }
@@ -215,7 +211,7 @@ impl Hold {
     pub(crate) fn removed(&self) {
         self.make_turn_last();
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             // If no guard is left, the release removes the node by itself.
             state.removed = !state.is_empty();
         }

@@ -1,7 +1,6 @@
 //! A job that runs once per tick.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +94,7 @@ impl Client {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RecurringJob {
     record: SharedValue,
     pub(super) lock: InterProcessMutex,
@@ -472,16 +471,6 @@ impl RecurringJob {
 
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, "job").with_path(self.path())
-    }
-}
-
-impl fmt::Debug for RecurringJob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecurringJob")
-            .field("path", self.path())
-            .field("attempts", &self.attempts)
-            .field("missed", &self.missed)
-            .finish_non_exhaustive()
     }
 }
 

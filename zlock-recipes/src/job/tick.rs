@@ -96,7 +96,7 @@ pub(crate) fn check_period(period: Duration) -> Result<u64> {
 impl fmt::Display for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (days, millis) = (self.0 / DAY, self.0 % DAY);
-        let (year, month, day) = date(days);
+        let (year, month, day) = date_of(days);
         let (seconds, millis) = (millis / 1000, millis % 1000);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
@@ -131,11 +131,10 @@ fn parse(text: &str) -> Option<u64> {
     if !is_date || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    let days = days_before(year, month) + day - 1;
-    if days >= days_before(year + month / 12, month % 12 + 1) {
-        return None;
-    }
-    Some(days * DAY + (hour * 3600 + minute * 60 + second) * 1000 + millis)
+    let days = days(year, month, day);
+    // A day that the month does not have is one of the next month.
+    (date_of(days) == (year, month, day))
+        .then(|| days * DAY + (hour * 3600 + minute * 60 + second) * 1000 + millis)
 }
 
 fn three(text: &str, separator: char) -> Option<[u64; 3]> {
@@ -148,23 +147,20 @@ fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Returns the days from 1970 to the first of this month.
-fn days_before(year: u64, month: u64) -> u64 {
-    const BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    let leap_years = |year: u64| year / 4 - year / 100 + year / 400;
-    let is_leap = leap_years(year) > leap_years(year - 1);
-    let in_year = BEFORE[usize::try_from(month - 1).unwrap_or(0) % 12] + u64::from(is_leap && month > 2);
-    (year - 1970) * 365 + leap_years(year - 1) - leap_years(1969) + in_year
+/// Returns the days from 1970 to this day. Months are counted from March here, so that a leap day is the last one of its year.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719_469
 }
 
 /// Returns the year, month and day of a day since 1970.
-fn date(days: u64) -> (u64, u64, u64) {
-    let mut year = 1970 + days / 366;
-    while days_before(year + 1, 1) <= days {
+fn date_of(days_since: u64) -> (u64, u64, u64) {
+    let mut year = 1970 + days_since / 366;
+    while days(year + 1, 1, 1) <= days_since {
         year += 1;
     }
-    let month = (1..=12).rev().find(|month| days_before(year, *month) <= days).unwrap_or(1);
-    (year, month, days - days_before(year, month) + 1)
+    let month = (1..=12).rev().find(|month| days(year, *month, 1) <= days_since).unwrap_or(1);
+    (year, month, days_since - days(year, month, 1) + 1)
 }
 
 #[cfg(test)]

@@ -65,39 +65,48 @@ pub trait Lock: sealed::Sealed + Clone + Debug + Send + Sync + 'static {
     fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send;
 }
 
-impl<K: Kind> Lock for LockHandle<K> {
-    type Guard = K::Guard;
+/// Implements [`Lock`] for a lock that has methods of the same names.
+macro_rules! lock {
+    ([$($generics:tt)*] $lock:ty, $guard:ty) => {
+        impl<$($generics)*> $crate::Lock for $lock {
+            type Guard = $guard;
 
-    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send {
-        self.acquire()
-    }
+            fn acquire(&self) -> impl Future<Output = Result<$guard>> + Send {
+                self.acquire()
+            }
 
-    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send {
-        self.acquire_timeout(time)
-    }
+            fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<$guard>> + Send {
+                self.acquire_timeout(time)
+            }
 
-    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send {
-        self.try_acquire()
-    }
+            fn try_acquire(&self) -> impl Future<Output = Result<Option<$guard>>> + Send {
+                self.try_acquire()
+            }
 
-    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
-    where
-        F::Output: Send,
-    {
-        self.run(future)
-    }
+            fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+            where
+                F::Output: Send,
+            {
+                self.run(future)
+            }
 
-    fn is_acquired_in_this_process(&self) -> bool {
-        self.is_acquired_in_this_process()
-    }
+            fn is_acquired_in_this_process(&self) -> bool {
+                self.is_acquired_in_this_process()
+            }
 
-    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
-        self.participants()
-    }
+            fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+                self.participants()
+            }
 
-    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
-        self.request_revocation()
-    }
+            fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+                self.request_revocation()
+            }
+        }
+
+        impl<$($generics)*> $crate::guard::sealed::Sealed for $lock {}
+    };
 }
 
-impl<K: Kind> sealed::Sealed for LockHandle<K> {}
+pub(crate) use lock;
+
+lock!([K: Kind] LockHandle<K>, K::Guard);

@@ -1,6 +1,5 @@
 //! A group, as its members and those who look at it see it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::timeout;
@@ -48,7 +47,7 @@ impl Client {
 ///
 /// On ZooKeeper, the nodes are those of Curator's `GroupMember`, and of the instances of its `ServiceDiscovery`. On etcd, each
 /// member is a key, and its value the payload.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Members {
     client: Client,
     path: LockPath,
@@ -218,11 +217,5 @@ impl Drop for Abandoned<'_> {
         if !matches!(self.members.client.inner().session.current().state, SessionState::Closed(_)) {
             remove_in_background(self.members.client.inner(), &keep);
         }
-    }
-}
-
-impl fmt::Debug for Members {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Members").field("path", &self.path).finish_non_exhaustive()
     }
 }

@@ -1,19 +1,20 @@
 //! Keeps a member registered: again in each new session, and when an operator has deleted its node.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use zlock_core::kit::FailureLog;
 use zlock_core::observer::MemberState;
 use zlock_core::{
-    CoordinationBackend, Error, ErrorKind, Flag, Job, Joined, LockPath, Registration, Result, SessionEvents,
-    SessionId, Signal,
+    CoordinationBackend, Error, ErrorKind, Flag, Job, Joined, LockPath, Mutex, Registration, Result,
+    SessionEvents, SessionId, Signal,
 };
 
 use super::reports::MemberReports;
 use crate::client::inner::ClientInner;
 use crate::client::joined::JoinedId;
+use crate::place::granted::lost;
 use crate::place::pauses::PAUSES;
 
 /// A member that is to be registered for as long as its owner wants.
@@ -65,17 +66,13 @@ impl Keep {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn state(&self) -> State {
-        self.lock().clone()
+        self.state.lock().clone()
     }
 
     pub(super) fn set(&self, state: State) {
         let registered = matches!(state, State::Registered(_));
-        *self.lock() = state;
+        *self.state.lock() = state;
         self.changed.notify();
         self.reports.show(if registered { MemberState::Registered } else { MemberState::Missing });
     }
@@ -93,7 +90,7 @@ impl Keep {
 
     /// Begins to leave: nothing is registered from now on, except by what is under way.
     pub(super) fn leave(&self) {
-        if let Some(id) = &*self.id.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(id) = &*self.id.lock() {
             id.mark_leaving();
         }
         self.leaving.raise();
@@ -112,7 +109,7 @@ impl Keep {
 
     /// Makes the ID free: the node is gone.
     pub(super) fn free(&self) {
-        let id = self.id.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let id = self.id.lock().take();
         drop(id);
     }
 }
@@ -205,7 +202,7 @@ async fn kept(groups: &dyn CoordinationBackend, keep: &Keep) -> Error {
     loop {
         if let State::Registered(registration) = keep.state() {
             own = vec![registration.session];
-            registration_ended(keep, registration).await;
+            lost(&keep.session, registration.epoch, &registration.deletion).await;
             tracing::warn!(member = %keep.member, "a member is no longer registered, and joins again");
             keep.set(State::Missing);
         }
@@ -224,16 +221,6 @@ async fn kept(groups: &dyn CoordinationBackend, keep: &Keep) -> Error {
                 pauses.sleep().await;
             }
         }
-    }
-}
-
-/// Waits until the session of a registration is over, or another client has removed the node.
-async fn registration_ended(keep: &Keep, Registration { epoch, mut deletion, .. }: Registration) {
-    let mut session = keep.session.clone();
-    tokio::select! {
-        biased;
-        _ = session.ended(epoch) => {}
-        () = deletion.deleted() => {}
     }
 }
 

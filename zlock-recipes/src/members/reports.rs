@@ -1,9 +1,11 @@
 //! The reports of a membership to the client's observer.
 
 use std::mem::replace;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use zlock_core::observer::{MemberState, Observer};
+
+use zlock_core::Mutex;
 
 use crate::client::inner::ClientInner;
 use crate::report::Reports;
@@ -47,7 +49,7 @@ impl MemberReports {
     fn change(&self, now: Shown) {
         let Some(reports) = &self.reports else { return };
         let before = {
-            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shown = self.shown.lock();
             // A registration that was under way when the membership was dropped.
             if *shown == Shown::Dropped {
                 return;

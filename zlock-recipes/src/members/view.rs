@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use zlock_core::{CoordinationBackend, FencingToken, LockPath, MemberContents, Result, Watch, WatchEvent};
+use zlock_core::{
+    CoordinationBackend, FencingToken, LockPath, MemberContents, Mutex, Result, Watch, WatchEvent,
+};
 
 use super::owner::owner;
 use crate::client::Client;
@@ -150,10 +152,6 @@ impl Group {
         Group { client, path, known: BTreeMap::new(), armed: Arc::default(), listed: None }
     }
 
-    fn armed(&self) -> MutexGuard<'_, Armed> {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the members once.
     pub(super) async fn list(mut self) -> Result<Vec<Member>> {
         self.read_now().await
@@ -166,7 +164,7 @@ impl Group {
         self.listed = Some(Instant::now());
         let (listed, watch) = groups.members_with_watch(&self.path).await?;
         {
-            let mut armed = self.armed();
+            let mut armed = self.armed.lock();
             (armed.group, armed.has_fired) = (Some(watch), false);
             armed.members.retain(|name, _| listed.iter().any(|member| member.name == *name));
         }
@@ -175,7 +173,7 @@ impl Group {
         for member in listed {
             match member.contents {
                 Some(contents) => drop(members.insert(member.name, contents)),
-                None if self.armed().members.contains_key(&member.name) => {
+                None if self.armed.lock().members.contains_key(&member.name) => {
                     if let Some(contents) = self.known.get(&member.name) {
                         members.insert(member.name, contents.clone());
                     }
@@ -187,12 +185,12 @@ impl Group {
             for (name, read) in names.iter().zip(self.read_all(groups, names).await) {
                 // It has left since, of which the group's watch knows.
                 let Some((contents, watch)) = read? else { continue };
-                self.armed().members.insert(name.clone(), watch);
+                self.armed.lock().members.insert(name.clone(), watch);
                 self.known.insert(name.clone(), contents.clone());
                 members.insert(name.clone(), contents);
             }
         }
-        let armed = self.armed().members.keys().cloned().collect::<Vec<_>>();
+        let armed = self.armed.lock().members.keys().cloned().collect::<Vec<_>>();
         self.known.retain(|name, _| armed.binary_search(name).is_ok());
         // What belongs to no session is no member.
         let members = members.into_iter().filter(|(_, contents)| contents.session.is_some());
@@ -238,20 +236,18 @@ impl Source for Group {
 
     async fn read(&mut self) -> Result<(Vec<Member>, Watch)> {
         // Not the first change after a while, but those that follow it.
-        let next = self.listed.filter(|_| self.armed().has_fired).map(|listed| listed + PACE);
+        let next = self.listed.filter(|_| self.armed.lock().has_fired).map(|listed| listed + PACE);
         if let Some(next) = next {
             sleep_until(next).await;
         }
         let members = self.read_now().await?;
         let armed = self.armed.clone();
-        let fired = poll_fn(move |context| {
-            armed.lock().unwrap_or_else(PoisonError::into_inner).poll(context).map(|()| WatchEvent::Changed)
-        });
+        let fired = poll_fn(move |context| armed.lock().poll(context).map(|()| WatchEvent::Changed));
         Ok((members, Watch::new(fired)))
     }
 
     fn doubt(&mut self) {
-        *self.armed() = Armed::default();
+        *self.armed.lock() = Armed::default();
     }
 }
 

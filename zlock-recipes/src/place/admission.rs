@@ -16,11 +16,12 @@
 //! Otherwise it is first come, first served. If there is room, a request is admitted without waiting and without an allocation.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+use zlock_core::Mutex;
 
 const FEWEST: f64 = 4.0;
 const MOST: f64 = 256.0;
@@ -118,10 +119,6 @@ impl Default for Admission {
 }
 
 impl Admission {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Admits a create if there is room. `deadline` is the end of the acquisition's time, if that is limited.
     pub(crate) fn create_now(self: &Arc<Self>, deadline: Option<Instant>) -> Option<Admitted> {
         self.take(Rank::Create, deadline)
@@ -148,7 +145,7 @@ impl Admission {
 
     fn take(self: &Arc<Self>, rank: Rank, deadline: Option<Instant>) -> Option<Admitted> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.advance(now);
         let is_first = state.waiting.keys().next().is_none_or(|(first, _)| *first > rank);
         let is_free = is_first && state.has_room(rank) && state.is_in_time(rank, deadline, now, state.answer);
@@ -160,7 +157,7 @@ impl Admission {
         loop {
             // There may be room since the last look, or by the time that passes.
             self.pass_on();
-            let silent = self.lock().silent();
+            let silent = self.0.lock().silent();
             if let Ok(Ok(admitted)) = timeout(silent, &mut waiting.admitted).await {
                 return admitted;
             }
@@ -175,7 +172,7 @@ impl Admission {
     fn pass_on(self: &Arc<Self>) {
         loop {
             let (now, next) = {
-                let mut state = self.lock();
+                let mut state = self.0.lock();
                 if state.waiting.is_empty() {
                     return;
                 }
@@ -302,7 +299,7 @@ impl Admitted {
     /// Ends the admission of a create that was answered.
     pub(crate) fn answered(self) {
         let took = self.began.elapsed();
-        self.admission.lock().answered(took);
+        self.admission.0.lock().answered(took);
     }
 
     /// Keeps counting a create that was given up, until its node is gone.
@@ -311,7 +308,7 @@ impl Admitted {
             return;
         }
         let now = Instant::now();
-        let mut state = self.admission.lock();
+        let mut state = self.admission.0.lock();
         state.late(self.began, now);
         state.end(self.used);
         state.abandoned += 1;
@@ -326,7 +323,7 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.admission.lock().end(self.used);
+        self.admission.0.lock().end(self.used);
         self.admission.pass_on();
     }
 }
@@ -342,7 +339,7 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(admission: &'a Admission, rank: Rank, deadline: Option<Instant>) -> Self {
         let (sender, admitted) = oneshot::channel();
-        let mut state = admission.lock();
+        let mut state = admission.0.lock();
         let number = state.next;
         state.next += 1;
         state.waiting.insert((rank, number), Waiter { deadline, sender });
@@ -352,7 +349,7 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.admission.lock();
+        let mut state = self.admission.0.lock();
         let waiter = state.waiting.remove(&(self.rank, self.number));
         let late = state.waiting.remove(&(Rank::Late, self.number));
         drop(state);

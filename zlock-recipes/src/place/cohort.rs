@@ -15,12 +15,12 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use zlock_core::{Error, LastFailure, LockPath, Result, SessionEvents, SessionState};
+use zlock_core::{Error, LastFailure, LockPath, Mutex, Result, SessionEvents, SessionState};
 
 use crate::place::granted::Granted;
 use crate::queue::{Arrival, Bounds, LocalQueue, Offer, Status, Task};
@@ -154,13 +154,9 @@ pub(crate) struct Joined {
 }
 
 impl Cohorts {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(LockPath, Handoff), Weak<Cohort>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the queue of a lock, if it has users.
     pub(crate) fn find(&self, path: &LockPath, handoff: Handoff) -> Option<Arc<Cohort>> {
-        self.lock().get(&(path.clone(), handoff)).and_then(Weak::upgrade)
+        self.0.lock().get(&(path.clone(), handoff)).and_then(Weak::upgrade)
     }
 
     /// Returns the queue of a lock.
@@ -170,7 +166,7 @@ impl Cohorts {
         handoff: Handoff,
         session: &SessionEvents,
     ) -> Arc<Cohort> {
-        let mut cohorts = self.lock();
+        let mut cohorts = self.0.lock();
         let cohort = cohorts.entry((path.clone(), handoff)).or_default();
         cohort.upgrade().unwrap_or_else(|| {
             let new = Arc::new(Cohort {
@@ -190,7 +186,7 @@ impl Cohorts {
 
 impl Drop for Cohort {
     fn drop(&mut self) {
-        let mut cohorts = self.all.lock();
+        let mut cohorts = self.all.0.lock();
         let key = (self.path.clone(), self.handoff);
         // Another queue may have replaced it meanwhile.
         if cohorts.get(&key).is_some_and(|cohort| cohort.strong_count() == 0) {
@@ -200,10 +196,6 @@ impl Drop for Cohort {
 }
 
 impl Cohort {
-    fn lock(&self) -> MutexGuard<'_, LocalQueue<Waiter, Granted>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn path(&self) -> &LockPath {
         &self.path
     }
@@ -211,7 +203,7 @@ impl Cohort {
     /// Appends a waiter.
     pub(crate) fn join(&self, data: &Arc<[u8]>) -> Joined {
         let (sender, turn) = oneshot::channel();
-        let Arrival { number, driver } = self.lock().join(Waiter { data: data.clone(), sender });
+        let Arrival { number, driver } = self.queue.lock().join(Waiter { data: data.clone(), sender });
         Joined { number, turn, driver }
     }
 
@@ -219,7 +211,7 @@ impl Cohort {
     pub(crate) fn leave(&self, number: u64) {
         // Dropped outside the lock: that may wake the waiter's task.
         let (waiter, has_waiters) = {
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             (queue.leave(number), queue.has_waiters())
         };
         if waiter.is_some() && !has_waiters {
@@ -230,23 +222,23 @@ impl Cohort {
     /// Returns `true` if a local holder or waiter has the lock's place.
     pub(crate) fn is_taken(&self) -> bool {
         let session = self.session.current();
-        self.lock().is_taken(|granted| granted.status(session) == Status::Live)
+        self.queue.lock().is_taken(|granted| granted.status(session) == Status::Live)
     }
 
     /// Returns `true` if the waiters have a place in the store's queue.
     pub(crate) fn is_queued(&self) -> bool {
-        self.lock().is_queued()
+        self.queue.lock().is_queued()
     }
 
     /// Records whether the driver's place has been created.
     pub(crate) fn set_queued(&self, is_queued: bool) {
-        self.lock().set_queued(is_queued);
+        self.queue.lock().set_queued(is_queued);
     }
 
     /// Returns the driver's next task.
     pub(crate) fn work(self: &Arc<Self>) -> Work {
         loop {
-            let task = self.lock().task(|waiter| waiter.data.clone());
+            let task = self.queue.lock().task(|waiter| waiter.data.clone());
             return match task {
                 Task::Acquire { first, leftover } => Work::Acquire { data: first, leftover },
                 Task::Watch { batch, place } => Work::Watch { batch, granted: place },
@@ -270,7 +262,7 @@ impl Cohort {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if !self.lock().has_waiters() {
+            if !self.queue.lock().has_waiters() {
                 return;
             }
             changed.await;
@@ -279,7 +271,7 @@ impl Cohort {
 
     /// Begins a batch with its first turn. Returns the grant if there is no waiter.
     pub(crate) fn begin(self: &Arc<Self>, granted: Granted) -> Option<Granted> {
-        let number = self.lock().begin(granted, self.handoff.bounds());
+        let number = self.queue.lock().begin(granted, self.handoff.bounds());
         self.offer(number, false)
     }
 
@@ -295,7 +287,7 @@ impl Cohort {
             session.state == SessionState::Connected && granted.status(session) == Status::Live
         };
         loop {
-            let offer = self.lock().offer(batch, is_next, now, is_good);
+            let offer = self.queue.lock().offer(batch, is_next, now, is_good);
             let Offer::To { waiter, place: mut granted, turn } = offer else {
                 self.changed.notify_one();
                 return if let Offer::GiveUp(granted) = offer { Some(granted) } else { None };
@@ -312,12 +304,12 @@ impl Cohort {
     /// Ends a batch whose place is lost, so that its turn is not passed on.
     pub(crate) fn abandon(&self, number: u64) {
         // Dropped outside the lock: that may wake another waiter.
-        let _place = self.lock().abandon(number);
+        let _place = self.queue.lock().abandon(number);
     }
 
     /// Ends the wait of all waiters with an error.
     pub(crate) fn fail(&self, error: &Error) {
-        let waiters = self.lock().fail();
+        let waiters = self.queue.lock().fail();
         for waiter in waiters.into_values() {
             // The waiter may have been cancelled.
             drop(waiter.sender.send(Err(error.clone())));
@@ -326,7 +318,7 @@ impl Cohort {
 
     /// Records that a driver has ended. Unless it had nothing to do, the waiters receive an error.
     pub(crate) fn driver_gone(&self, driver: u64) {
-        let _unserved = self.lock().driver_gone(driver);
+        let _unserved = self.queue.lock().driver_gone(driver);
     }
 }
 
@@ -341,7 +333,7 @@ impl Turn {
 
     /// Ends the turn without using a clock. The driver passes it on.
     pub(crate) fn leave(self) -> Ended {
-        let given_up = self.cohort.lock().leave_turn(self.batch);
+        let given_up = self.cohort.queue.lock().leave_turn(self.batch);
         self.cohort.changed.notify_one();
         if given_up.is_some() { Ended::GiveUp } else { Ended::PassedOn }
     }
@@ -349,6 +341,6 @@ impl Turn {
     /// Makes this the last turn of its batch: the holder was asked to release the lock, or has found that its node is
     /// deleted.
     pub(crate) fn make_last(&self) {
-        self.cohort.lock().end(self.batch);
+        self.cohort.queue.lock().end(self.batch);
     }
 }

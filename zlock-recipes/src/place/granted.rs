@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use zlock_core::{
-    CloseReason, DeletionNotice, Error, ErrorKind, FencingToken, LockPath, Node, Session, SessionState,
+    CloseReason, DeletionNotice, Error, ErrorKind, FencingToken, LockPath, Node, Session, SessionEvents,
+    SessionState,
 };
 
 use crate::place::succession::PlaceHandle;
@@ -33,6 +34,22 @@ pub(crate) fn status(session: Session, epoch: u64, deletion: &DeletionNotice) ->
         None if session.epoch != epoch || !session.is_live() => Status::SessionLost,
         None if deletion.is_deleted() => Status::NodeDeleted,
         None => Status::Live,
+    }
+}
+
+/// Waits until the session of `epoch` is over, or another client has deleted the node.
+pub(crate) fn lost(
+    session: &SessionEvents,
+    epoch: u64,
+    deletion: &DeletionNotice,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (mut session, mut deletion) = (session.clone(), deletion.clone());
+    async move {
+        tokio::select! {
+            biased;
+            _ = session.ended(epoch) => {}
+            () = deletion.deleted() => {}
+        }
     }
 }
 

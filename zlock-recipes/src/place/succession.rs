@@ -25,14 +25,14 @@
 //! The rule is model-checked, see `docs/CORRECTNESS.md`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use zlock_core::{
-    CoordinationBackend, Created, Deletion, DeletionNotice, Label, LockPath, Node, NodeId, Result, Sequence,
-    Target,
+    CoordinationBackend, Created, Deletion, DeletionNotice, Label, LockPath, Mutex, Node, NodeId, Result,
+    Sequence, Target,
 };
 
 /// How long a release may take to hand over before the successor checks the queue itself.
@@ -129,10 +129,6 @@ pub(crate) enum Followed {
 }
 
 impl Places {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a place that is about to be created. `None` if nothing can succeed it.
     pub(crate) fn begin(
         self: &Arc<Self>,
@@ -143,14 +139,14 @@ impl Places {
         if label != Label::Lock {
             return None;
         }
-        self.lock().entries.insert(node_id.clone(), Entry::Creating { told: None });
+        self.0.lock().entries.insert(node_id.clone(), Entry::Creating { told: None });
         Some(Arc::new(PlaceHandle { places: self.clone(), path: path.clone(), node_id: node_id.clone() }))
     }
 
     /// Returns `true` if the next place will probably be right behind another one. This is a guess: if it is wrong, a listing
     /// is sent after the create instead of together with it.
     pub(crate) fn is_in_a_row(&self, path: &LockPath) -> bool {
-        self.lock().paths.get(path).is_some_and(|numbers| numbers.in_a_row)
+        self.0.lock().paths.get(path).is_some_and(|numbers| numbers.in_a_row)
     }
 
     /// Links a place to `before`, which a listing showed right before it.
@@ -160,7 +156,7 @@ impl Places {
         }
         // An existing successor has lost its node, because two places cannot be right behind the same one. It is woken
         // outside the mutex.
-        let (followed, _other) = match self.lock().entries.get_mut(&before.id) {
+        let (followed, _other) = match self.0.lock().entries.get_mut(&before.id) {
             Some(Entry::Creating { told }) => {
                 let (sender, receiver) = oneshot::channel();
                 (Followed::NotYet(receiver), told.replace(sender).map(Other::Follows))
@@ -181,7 +177,7 @@ impl Places {
     /// Links a place that was created without a listing to the place with the number right before its own, if there is one.
     pub(crate) fn follow_number(&self, path: &LockPath, created: &Created) -> Option<(Node, Promise)> {
         let before = {
-            let state = self.lock();
+            let state = self.0.lock();
             let before = state.paths.get(path)?.queued.get(&number_before(&created.node))?;
             let Entry::Queued { node, .. } = state.entries.get(before)? else { return None };
             node.clone()
@@ -239,15 +235,15 @@ impl PlaceHandle {
         let _creating = if may_succeed(node) {
             let (node, deletion) = (node.clone(), deletion.clone());
             let queued = Entry::Queued { node, epoch: *epoch, deletion, next: None };
-            self.places.lock().insert(&self.path, queued)
+            self.places.0.lock().insert(&self.path, queued)
         } else {
-            self.places.lock().remove(&self.path, &self.node_id)
+            self.places.0.lock().remove(&self.path, &self.node_id)
         };
     }
 
     /// Takes the successor if there is one and it still waits. From here on, there cannot be another.
     pub(crate) fn next(&self) -> Option<Successor> {
-        let entry = self.places.lock().remove(&self.path, &self.node_id)?;
+        let entry = self.places.0.lock().remove(&self.path, &self.node_id)?;
         let Entry::Queued { next, .. } = entry else { return None };
         let next = next.filter(Successor::still_waits)?;
         next.told.tell(News::OnItsWay);
@@ -262,19 +258,15 @@ impl Drop for PlaceHandle {
 }
 
 impl Told {
-    fn news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn tell(&self, news: News) {
-        *self.news() = news;
+        *self.news.lock() = news;
         self.changed.notify_one();
     }
 
     /// Waits until the news differs from `known`, and returns it.
     async fn after(&self, known: News) -> News {
         loop {
-            let news = *self.news();
+            let news = *self.news.lock();
             if news != known {
                 return news;
             }
@@ -295,7 +287,7 @@ impl Successor {
 
 impl Drop for Successor {
     fn drop(&mut self) {
-        if *self.told.news() != News::HandedOver {
+        if *self.told.news.lock() != News::HandedOver {
             self.told.tell(News::NotHandedOver);
         }
     }
@@ -312,7 +304,7 @@ impl Promise {
                 // A release that is not polled reports nothing.
                 let _ = timeout(ON_ITS_WAY, self.told.after(News::OnItsWay)).await;
             }
-            *self.told.news() == News::HandedOver
+            *self.told.news.lock() == News::HandedOver
         };
         tokio::select! {
             biased;
@@ -323,7 +315,7 @@ impl Promise {
 
     /// Returns `true` if the lock is being handed over.
     pub(crate) fn is_on_its_way(&self) -> bool {
-        matches!(*self.told.news(), News::OnItsWay | News::HandedOver)
+        matches!(*self.told.news.lock(), News::OnItsWay | News::HandedOver)
     }
 }
 

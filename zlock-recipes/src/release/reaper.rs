@@ -4,14 +4,14 @@
 //! Each is a job of the backend's `Background`, which runs until it has succeeded or the session is over.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::kit::FailureLog;
 use zlock_core::{
-    CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
+    CoordinationBackend, ErrorKind, Job, LockPath, Mutex, Result, SessionEvents, SessionState, Target,
 };
 
 use crate::client::inner::ClientInner;
@@ -97,7 +97,7 @@ impl Job for NodeJob {
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let (path, mut session, mut pauses) = (&self.path, self.session.clone(), PAUSES.start());
         let mut log = FailureLog::default();
-        if let Some(create) = &mut *self.create() {
+        if let Some(create) = &mut *self.create.lock() {
             create.abandon();
         }
         loop {
@@ -118,7 +118,7 @@ impl Job for NodeJob {
                 Err(_) => attempt.await,
             };
             let Err(e) = attempted else { return };
-            let create = self.create().take_if(|create| !e.is_retryable() || create.is_stuck());
+            let create = self.create.lock().take_if(|create| !e.is_retryable() || create.is_stuck());
             drop(create);
             if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeDeleted) {
                 return;
@@ -140,10 +140,6 @@ impl Job for NodeJob {
 }
 
 impl NodeJob {
-    fn create(&self) -> MutexGuard<'_, Option<Admitted>> {
-        self.create.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until the session is connected; `false` if it is over.
     async fn is_due(&self, session: &mut SessionEvents) -> bool {
         loop {

@@ -5,7 +5,6 @@
 
 mod table;
 
-use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -188,6 +187,7 @@ impl Slots {
 ///
 /// As with any lock, a process that has lost its session may not have noticed yet. Call [`check`](LockContext::check) before
 /// each use of the number, or run the work in [`Guard::run`].
+#[derive(Debug)]
 #[must_use = "the slot is released at once if it is dropped"]
 pub struct Slot {
     guard: Guard,
@@ -232,11 +232,5 @@ impl Deref for Slot {
 
     fn deref(&self) -> &LockContext {
         &self.guard
-    }
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("number", &self.number).field("guard", &self.guard).finish()
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use zlock_core::{Consistency, Error, ErrorKind, LockPath, Result, Value, Version};
+use zlock_core::{Consistency, Error, ErrorKind, LockPath, Mutex, Result, Value, Version};
 
 use super::format::CounterFormat;
 use super::shared_value::{CompareAndSet, SharedValue};
@@ -42,7 +42,7 @@ impl Client {
 /// share what they know and take turns, so use one handle for one counter.
 ///
 /// Under heavy contention, additions of one process are better collected in the process and added together.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Counter {
     value: SharedValue,
     format: CounterFormat,
@@ -246,7 +246,7 @@ impl Counter {
             match (after, after.and_then(|after| self.format.write(after))) {
                 (Some(after), Some(data)) => match self.value.compare_and_set(now.version, data).await? {
                     CompareAndSet::Written(version) => {
-                        *self.last() = Some(Known { number: after, version: Some(version) });
+                        *self.last.lock() = Some(Known { number: after, version: Some(version) });
                         return Ok((now.number, Some(after)));
                     }
                     CompareAndSet::Conflict(other) => {
@@ -281,7 +281,7 @@ impl Counter {
 
     /// Returns the number as this handle last saw it. Performs no I/O.
     pub(crate) fn last_seen(&self) -> Option<Known> {
-        *self.last()
+        *self.last.lock()
     }
 
     /// Returns a view of the number's value.
@@ -303,25 +303,12 @@ impl Counter {
                 Known { number, version: Some(value.version) }
             }
         };
-        *self.last() = Some(known);
+        *self.last.lock() = Some(known);
         Ok(known)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Known>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn does_not_fit(&self, operation: &'static str, what: fmt::Arguments<'_>) -> Error {
         let message = format!("{what} does not fit in the format {:?}", self.format);
         Error::new(ErrorKind::InvalidArgument, operation).with_path(self.path()).with_message(message)
-    }
-}
-
-impl fmt::Debug for Counter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counter")
-            .field("path", self.path())
-            .field("format", &self.format)
-            .finish_non_exhaustive()
     }
 }

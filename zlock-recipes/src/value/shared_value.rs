@@ -1,6 +1,5 @@
 //! A value that the clients of a store share.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard};
@@ -46,7 +45,7 @@ impl Client {
 ///
 /// A write is never applied twice, and its result is the true one, even if responses are lost. If the session ends before
 /// that is certain, the error is [ambiguous](Error::is_ambiguous).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SharedValue {
     pub(crate) client: Client,
     path: LockPath,
@@ -344,10 +343,4 @@ fn has_own_node(lock: &LockContext) -> Result<()> {
         "the lock was acquired with hand-off, and its node shows no holder in particular: acquire it without";
     let error = Error::new(ErrorKind::InvalidArgument, "write_under").with_path(lock.path());
     Err(error.with_message(why))
-}
-
-impl fmt::Debug for SharedValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedValue").field("path", &self.path).finish_non_exhaustive()
-    }
 }

@@ -1,5 +1,7 @@
 //! Credentials, which are read when a session begins.
 
+use std::fmt;
+
 use zlock_core::TextOrFile;
 
 /// The credentials of a client.
@@ -26,5 +28,12 @@ impl Credentials {
                 Ok(format!("{name}:{}", password.read_secret()?).into_bytes())
             }
         }
+    }
+}
+
+/// Shows no credentials.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
     }
 }

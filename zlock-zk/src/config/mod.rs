@@ -4,22 +4,17 @@ mod credentials;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::kit::{self, Tls, check_duration};
-use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{
-    ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
-};
+use zlock_core::{ConnectUrl, Environment, LockPath, NodeName, Result, TextOrFile};
 use zookeeper_client::{Acl, Acls};
 
 use crate::config::credentials::Credentials;
 
 /// ZooKeeper's own client port.
-const DEFAULT_PORT: u16 = 2181;
+pub(crate) const DEFAULT_PORT: u16 = 2181;
 
 /// The longest time for any option: ZooKeeper's protocol encodes milliseconds in 31 bits.
 const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
@@ -47,11 +42,9 @@ const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ZkOptions {
     pub(crate) kit: kit::Options,
-    pub(crate) chroot: Option<LockPath>,
-    pub(crate) session_timeout: Duration,
     pub(crate) acls: Arc<[Acl]>,
     pub(crate) auth: Vec<(String, Credentials)>,
     pub(crate) server_tick: Option<Duration>,
@@ -60,29 +53,43 @@ pub struct ZkOptions {
 }
 
 impl ZkOptions {
-    /// Creates options for an ensemble of these hosts, each `host:port` or `host` (port 2181), with an IPv6 address in
-    /// brackets. Everything else has the default of its `with_` method.
-    #[must_use]
-    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self::with_kit(kit::Options::new(hosts))
-    }
-
-    /// Creates options for the ensemble that a domain names by SRV records of `_zookeeper._tcp`. Everything else has the
-    /// default of its `with_` method. Needs the feature `srv`.
-    ///
-    /// DNS is queried for each new session. While no name server answers, the servers of the last answer are used. A
-    /// session uses the servers of one priority, which the client library tries in random order. If none of them answers,
-    /// those of the next priority are tried.
-    #[must_use]
-    pub fn srv(domain: impl Into<String>) -> Self {
-        Self::with_kit(kit::Options::srv(domain))
+    kit::builders! {
+        /// Creates options for an ensemble of these hosts, each `host:port` or `host` (port 2181), with an IPv6 address in
+        /// brackets. Everything else has the default of its `with_` method.
+        new;
+        /// Creates options for the ensemble that a domain names by SRV records of `_zookeeper._tcp`. Everything else has the
+        /// default of its `with_` method. Needs the feature `srv`.
+        ///
+        /// DNS is queried for each new session. While no name server answers, the servers of the last answer are used. A
+        /// session uses the servers of one priority, which the client library tries in random order. If none of them answers,
+        /// those of the next priority are tried.
+        srv;
+        with_nameservers;
+        /// Sets how long [`ZkBackend::connect`](crate::ZkBackend::connect), and each later attempt at a new session, waits for a
+        /// server. Defaults to 15 seconds.
+        with_connect_timeout;
+        /// With a limit much shorter than the session timeout, operations fail during outages that the session survives.
+        ///
+        /// If a path has run out of sequence numbers, a create waits until the path is empty. Each response of the server
+        /// then restarts the limit.
+        with_operation_timeout;
+        /// Sets how a failed request is retried within the operation timeout. Defaults to 30 retries, with random delays
+        /// that increase from 20 milliseconds to 1 second. Waiting for a session or for the connection is not a retry.
+        with_retry;
+        /// A string is the certificates as PEM; a path is a file that is read for each new session. A session that reconnects
+        /// uses the text that was read when the session began, because the client library allows nothing else. So keep both the
+        /// old and the new authority in the file for some time before the servers change.
+        ///
+        /// Uses the process's rustls `CryptoProvider`, or aws-lc if none is installed.
+        with_tls;
+        /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+        /// a file that is read for each new session.
+        with_tls_identity;
     }
 
     fn with_kit(kit: kit::Options) -> Self {
         ZkOptions {
             kit,
-            chroot: None,
-            session_timeout: Duration::from_secs(10),
             acls: Arc::from(&*Acls::anyone_all()),
             auth: Vec::new(),
             server_tick: None,
@@ -107,16 +114,7 @@ impl ZkOptions {
     /// # Errors
     /// Those of [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
-        if !["zk", "zk+srv"].contains(&url.scheme()) {
-            let scheme = Excerpt::of(url.scheme());
-            return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"zk\"")));
-        }
-        let mut options = Self::with_kit(kit::Options::from_url(url, DEFAULT_PORT)?);
-        options.chroot = url.path().cloned();
-        if let Some(timeout) = url.duration("session_timeout")? {
-            options.session_timeout = timeout;
-        }
-        options.kit.read_url(url)?;
+        let mut options = Self::with_kit(kit::Options::from_url(url, "zk", DEFAULT_PORT)?);
         options.server_tick = url.duration("server_tick")?;
         url.refuse_params_but(&["session_timeout", "connect_timeout", "operation_timeout", "server_tick"])?;
         options.check().map_err(|why| url.refuse(why))?;
@@ -139,24 +137,14 @@ impl ZkOptions {
                 Some(_) => return Err(environment.refuse_auth("zk:// takes digest and sasl")),
             };
         }
-        self.kit.read_environment(environment, "zk-tls", cfg!(feature = "tls"))?;
+        self.kit.read_certificates(environment, "zk", cfg!(feature = "tls"))?;
         Ok(self)
-    }
-
-    /// Sets the name servers that look up the domain of [`srv`](Self::srv). Defaults to those of the system. Has no effect on
-    /// options with hosts.
-    #[must_use]
-    pub fn with_nameservers(mut self, nameservers: impl IntoIterator<Item = SocketAddr>) -> Self {
-        if let Some(srv) = &mut self.kit.srv {
-            srv.nameservers = nameservers.into_iter().collect();
-        }
-        self
     }
 
     /// Sets the path that is prepended to every lock path. It is created if it is missing. Defaults to none.
     #[must_use]
     pub fn with_chroot(mut self, chroot: LockPath) -> Self {
-        self.chroot = Some(chroot);
+        self.kit.prefix = Some(chroot);
         self
     }
 
@@ -166,40 +154,7 @@ impl ZkOptions {
     /// a shorter outage costs a live process its locks.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout;
-        self
-    }
-
-    /// Sets how long [`ZkBackend::connect`](crate::ZkBackend::connect), and each later attempt at a new session, waits for a
-    /// server. Defaults to 15 seconds.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.kit.connect_timeout = timeout;
-        self
-    }
-
-    /// Returns the time limit that [`with_connect_timeout`](Self::with_connect_timeout) sets.
-    #[must_use]
-    pub fn connect_timeout(&self) -> Duration {
-        self.kit.connect_timeout
-    }
-
-    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
-    /// With a limit much shorter than the session timeout, operations fail during outages that the session survives.
-    ///
-    /// If a path has run out of sequence numbers, a create waits until the path is empty. Each response of the server
-    /// then restarts the limit.
-    #[must_use]
-    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.kit.operation_timeout = timeout;
-        self
-    }
-
-    /// Sets how a failed request is retried within the operation timeout. Defaults to 30 retries, with random delays
-    /// that increase from 20 milliseconds to 1 second. Waiting for a session or for the connection is not a retry.
-    #[must_use]
-    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
-        self.kit.retry = policy;
+        self.kit.session_timeout = timeout;
         self
     }
 
@@ -236,34 +191,6 @@ impl ZkOptions {
         self
     }
 
-    /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
-    /// name.
-    ///
-    /// A string is the certificates as PEM; a path is a file that is read for each new session. A session that reconnects
-    /// uses the text that was read when the session began, because the client library allows nothing else. So keep both the
-    /// old and the new authority in the file for some time before the servers change.
-    ///
-    /// Uses the process's rustls `CryptoProvider`, or aws-lc if none is installed.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
-        self.kit.tls.get_or_insert_default().authorities = Some(ca_pem.into());
-        self
-    }
-
-    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
-    /// a file that is read for each new session.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with_tls_identity(
-        mut self,
-        certificate_pem: impl Into<TextOrFile>,
-        key_pem: impl Into<TextOrFile>,
-    ) -> Self {
-        self.kit.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
-        self
-    }
-
     /// Authenticates with SASL and DIGEST-MD5. A password in a file is read for each new session.
     #[cfg(feature = "sasl")]
     #[must_use]
@@ -297,10 +224,7 @@ impl ZkOptions {
 
     /// Returns the path at the server.
     pub(crate) fn server_path(&self, path: &LockPath) -> Arc<str> {
-        match &self.chroot {
-            None => path.as_str().into(),
-            Some(chroot) => [chroot.as_str(), path.as_str()].concat().into(),
-        }
+        [self.kit.prefix(), path.as_str()].concat().into()
     }
 
     /// Returns the current servers in groups, the preferred group first.
@@ -322,14 +246,6 @@ impl ZkOptions {
         self.auth.iter().any(|(_, credentials)| credentials.has_file())
     }
 
-    /// Finds out why a connect to these hosts does not succeed.
-    pub(crate) fn probe<'a>(&self, hosts: impl Iterator<Item = &'a String>) -> Probe {
-        let authority = |host: &String| {
-            Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
-        };
-        Probe::new(Protocol::ZooKeeper, self.uses_tls(), hosts.map(authority))
-    }
-
     /// Returns `true` if connections use TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
@@ -349,7 +265,7 @@ impl ZkOptions {
 
     fn check(&self) -> Result<(), String> {
         self.kit.check_hosts()?;
-        let session_timeout = self.session_timeout;
+        let session_timeout = self.kit.session_timeout;
         if session_timeout < MIN_SESSION_TIMEOUT {
             return Err(format!(
                 "the session timeout of {session_timeout:?} is below {MIN_SESSION_TIMEOUT:?}: \
@@ -392,23 +308,6 @@ impl ZkOptions {
     }
 }
 
-/// Shows the options without credentials.
-impl fmt::Debug for ZkOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkOptions")
-            .field("hosts", &self.kit.hosts)
-            .field("chroot", &self.chroot)
-            .field("session_timeout", &self.session_timeout)
-            .field("connect_timeout", &self.kit.connect_timeout)
-            .field("operation_timeout", &self.kit.operation_timeout)
-            .field("retry", &self.kit.retry)
-            .field("acls", &self.acls)
-            .field("auth", &self.auth.iter().map(|(scheme, _)| scheme).collect::<Vec<_>>())
-            .field("server_tick", &self.server_tick)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use zlock_core::ErrorKind;
@@ -428,8 +327,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(options.kit.hosts, ["h1:2181", "[::1]:2182"]);
-        assert_eq!(options.chroot.as_ref().unwrap().as_str(), "/app/x");
-        assert_eq!(options.session_timeout, Duration::from_secs(4));
+        assert_eq!(options.kit.prefix(), "/app/x");
+        assert_eq!(options.kit.session_timeout, Duration::from_secs(4));
         assert_eq!(options.kit.connect_timeout, Duration::from_secs(60));
         assert_eq!(options.kit.operation_timeout, Duration::from_millis(500));
         assert_eq!(options.half_tick(Duration::from_secs(10)), Duration::from_secs(1));

@@ -7,7 +7,7 @@ use zlock_core::kit::{SessionKey, repeat};
 use zlock_core::{Consistency, Deletion, ErrorKind, Node, NodeId, NodeName, Queue, Result, Target};
 use zookeeper_client::{Error, MultiWriteError};
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::operations::operation::{Leaves, Operation};
 use crate::queues::listings::{Listed, Path};
 use crate::session::ANY_VERSION;
@@ -151,9 +151,5 @@ pub(crate) async fn by_name(
     let path = operation.node_path(name);
     let deleted = operation
         .send(session, Leaves::Change, move |live| async move { live.client.delete(&path, None).await });
-    match deleted.await {
-        Ok(()) => Ok(true),
-        Err(Failure::Zk(Error::NoNode)) => Ok(false),
-        Err(failure) => Err(failure),
-    }
+    if_exists(deleted.await).map(|deleted| deleted.is_some())
 }

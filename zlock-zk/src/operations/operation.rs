@@ -6,9 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{Consistency, ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
-use zookeeper_client as zk;
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::session::in_flight::Call;
 use crate::session::{Live, Shared, catch_up, own_id};
 
@@ -99,7 +98,7 @@ impl<'a> Operation<'a> {
         // What was not sent has no unknown outcome.
         let Some(sent) = sent.filter(|_| leaves == Leaves::Change) else { return answer };
         if let (Ok(_), Some(live)) = (&answer, shared.sessions.get(session)) {
-            live.touches().wrote(sent);
+            live.touches.lock().wrote(sent);
         }
         self.budget.record(answer)
     }
@@ -116,11 +115,7 @@ impl<'a> Operation<'a> {
                 tokio::join!(catch_up(&live, consistency), live.client.list_children(&path));
             synced.and(names)
         });
-        match listed.await {
-            Ok(names) => Ok(Queue::listed(names)),
-            Err(Failure::Zk(zk::Error::NoNode)) => Ok(Queue::default()),
-            Err(failure) => Err(failure),
-        }
+        if_exists(listed.await).map(|names| names.map(Queue::listed).unwrap_or_default())
     }
 
     /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.

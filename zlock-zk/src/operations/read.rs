@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use zlock_core::kit::SessionKey;
 use zlock_core::{Consistency, FencingToken, Node, NodeData, NodeName, SessionId};
-use zookeeper_client::{Error, Stat};
+use zookeeper_client::Stat;
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::catch_up;
 
@@ -36,11 +36,7 @@ async fn read(
         let (synced, read) = tokio::join!(catch_up(&live, Consistency::Seen), live.client.get_data(&path));
         synced.and(read)
     });
-    match read.await {
-        Ok((data, stat)) => Ok(Some(node_data(data, &stat))),
-        Err(Failure::Zk(Error::NoNode)) => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    Ok(if_exists(read.await)?.map(|(data, stat)| node_data(data, &stat)))
 }
 
 /// Returns the contents of a response. The time is that of the leader's clock when the node got its current name.

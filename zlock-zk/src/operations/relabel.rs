@@ -3,9 +3,9 @@
 use std::mem::replace;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Consistency, Label, Node, NodeId, NodeName};
-use zookeeper_client::{Acls, CreateMode, Error};
+use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::contents::Contents;
 
@@ -123,9 +123,6 @@ async fn read(
 ) -> Result<Option<Contents>, Failure> {
     let read = operation
         .send(session, Leaves::Nothing, move |live| async move { live.client.get_data(&path).await });
-    match read.await {
-        Ok((data, stat)) => Ok(Some(Contents { data: data.into(), version: stat.version })),
-        Err(Failure::Zk(Error::NoNode)) => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    let contents = |(data, stat): (Vec<u8>, Stat)| Contents { data: data.into(), version: stat.version };
+    Ok(if_exists(read.await)?.map(contents))
 }

@@ -4,7 +4,7 @@ use zlock_core::kit::SessionKey;
 use zlock_core::{Consistency, DataWrite, Node, NodeName};
 use zookeeper_client::Error;
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::operations::operation::{Leaves, Operation};
 use crate::session::catch_up;
 
@@ -76,9 +76,5 @@ async fn write(
     let written = operation.send(session, Leaves::Change, move |live| async move {
         live.client.set_data(&path, &data, None).await
     });
-    match written.await {
-        Ok(_) => Ok(true),
-        Err(Failure::Zk(Error::NoNode)) => Ok(false),
-        Err(failure) => Err(failure),
-    }
+    if_exists(written.await).map(|written| written.is_some())
 }

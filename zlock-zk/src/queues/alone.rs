@@ -31,12 +31,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
-use zlock_core::{Node, NodeId, Sequence};
+use zlock_core::{Mutex, Node, NodeId, Sequence};
 
 use crate::watches::watching::Watching;
 
@@ -137,13 +136,9 @@ impl<P> Entry<P> {
 }
 
 impl Alone {
-    fn lock(&self) -> MutexGuard<'_, Queues<Pinned>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// See [`Queues::plan`]. `changes` counts the changes of the session's connection so far.
     pub(crate) fn plan(&self, parent: &str, session: SessionKey, changes: impl Fn() -> u64) -> Plan {
-        let (plan, _lost) = self.lock().plan(parent, session, |pinned| pinned.holds(&changes));
+        let (plan, _lost) = self.0.lock().plan(parent, session, |pinned| pinned.holds(&changes));
         plan
     }
 
@@ -157,7 +152,7 @@ impl Alone {
         node: &Node,
     ) -> bool {
         let (now, holds) = (Instant::now(), |pinned: &mut Pinned| pinned.holds(&changes));
-        let (is_alone, _lost) = self.lock().confirm(parent, session, holds, trusted, node, now);
+        let (is_alone, _lost) = self.0.lock().confirm(parent, session, holds, trusted, node, now);
         is_alone
     }
 
@@ -171,17 +166,17 @@ impl Alone {
         pinned: Option<Pinned>,
     ) {
         let now = Instant::now();
-        let _surplus = self.lock().listed(parent, session, node, is_alone, pinned, now);
+        let _surplus = self.0.lock().listed(parent, session, node, is_alone, pinned, now);
     }
 
     /// See [`Queues::removed`].
     pub(crate) fn removed(&self, parent: &str, session: SessionKey, node: &Node) {
-        self.lock().removed(parent, session, node);
+        self.0.lock().removed(parent, session, node);
     }
 
     /// See [`Queues::end`].
     pub(crate) fn end(&self, epoch: u64) {
-        let _pins = self.lock().end(epoch);
+        let _pins = self.0.lock().end(epoch);
     }
 }
 
@@ -299,6 +294,6 @@ impl<P> Queues<P> {
 
 impl fmt::Debug for Alone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Alone").field(&self.lock().queues.len()).finish()
+        f.debug_tuple("Alone").field(&self.0.lock().queues.len()).finish()
     }
 }

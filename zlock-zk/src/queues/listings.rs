@@ -1,11 +1,11 @@
 //! Listings that several deletes of one path share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex as AsyncMutex, watch};
-use zlock_core::Queue;
 use zlock_core::kit::SessionKey;
+use zlock_core::{Mutex, Queue};
 
 /// The listings that deletes wait for, by path.
 #[derive(Debug, Default)]
@@ -22,13 +22,9 @@ pub(crate) struct Path {
 /// `None` until there is an answer. `Some(None)` if the listing failed.
 pub(crate) type Listed = watch::Receiver<Option<Option<Arc<Queue>>>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Listings {
     pub(crate) fn of(&self, path: &str) -> Arc<Path> {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         if let Some(path) = all.get(path).and_then(Weak::upgrade) {
             return path;
         }
@@ -42,7 +38,7 @@ impl Listings {
 impl Path {
     /// Joins the next listing to be sent. Calls `begin` if there is none in this session.
     pub(crate) fn join_next(&self, session: SessionKey, begin: impl FnOnce() -> Listed) -> Listed {
-        let mut next = lock(&self.next);
+        let mut next = self.next.lock();
         match &*next {
             Some((of, listed)) if *of == session => listed.clone(),
             _ => next.insert((session, begin())).1.clone(),
@@ -51,6 +47,6 @@ impl Path {
 
     /// Records that the next listing is about to be sent: callers from now on need a later one.
     pub(crate) fn take_next(&self, session: SessionKey) {
-        lock(&self.next).take_if(|(of, _)| *of == session);
+        self.next.lock().take_if(|(of, _)| *of == session);
     }
 }

@@ -1,7 +1,7 @@
 //! Establishing a new session.
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -51,13 +51,13 @@ impl Shared {
             },
         };
         let found: Arc<[_]> = found.into();
-        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
+        *self.servers.lock() = found.clone();
         Ok(found)
     }
 
     /// Returns the servers that were found last.
     pub(crate) fn known_servers(&self) -> Arc<[Vec<String>]> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.servers.lock().clone()
     }
 }
 
@@ -92,13 +92,13 @@ impl ZkOptions {
             let mut attempts = Attempts::first();
             for group in groups.iter().cycle() {
                 attempts.pause().await;
-                let timeout = self.session_timeout;
+                let timeout = self.kit.session_timeout;
                 let patience = time(self, attempts.time(patience(timeout), longest(timeout)));
                 let dialed = Instant::now();
                 let connector = connector(self, patience).await.map_err(unavailable)?;
                 match dial(self, patience, connector, group).await {
                     Ok(client) => {
-                        let Some(chroot) = &self.chroot else { return Ok(client) };
+                        let Some(chroot) = &self.kit.prefix else { return Ok(client) };
                         return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
                     }
                     Err(error) => {
@@ -211,8 +211,8 @@ pub(crate) fn patience(session_timeout: Duration) -> Duration {
 /// The library has one limit for this and for silence later. So a session that was made late is also interrupted later: with
 /// the shorter limit, a server that stays slow would interrupt it again and again.
 pub(crate) fn time(options: &ZkOptions, time: Duration) -> Duration {
-    let first = patience(options.session_timeout);
-    if time > first { longest(options.session_timeout) } else { first }
+    let first = patience(options.kit.session_timeout);
+    if time > first { longest(options.kit.session_timeout) } else { first }
 }
 
 /// The longest limit that the library accepts.
@@ -231,7 +231,8 @@ async fn dial(
     let [host] = hosts else { return connect_to(options, connector, &hosts.join(",")).await };
     // The library must not turn to the next copy of a silent host, which would make another session. The short limit has to do
     // for the two answers that it waits for; with the long one, it waits that long for each.
-    let limit = if patience < longest(options.session_timeout) { patience * 49 / 50 } else { patience * 2 };
+    let limit =
+        if patience < longest(options.kit.session_timeout) { patience * 49 / 50 } else { patience * 2 };
     let copies = [&**host; COPIES].join(",");
     timeout(limit, connect_to(options, connector, &copies)).await.unwrap_or(Err(zk::Error::Timeout))
 }
@@ -257,8 +258,9 @@ pub(crate) async fn connector(options: &ZkOptions, patience: Duration) -> Result
 }
 
 fn read(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
-    let mut connector =
-        Client::connector().with_session_timeout(options.session_timeout).with_connection_timeout(patience);
+    let mut connector = Client::connector()
+        .with_session_timeout(options.kit.session_timeout)
+        .with_connection_timeout(patience);
     for (scheme, credentials) in &options.auth {
         connector = connector.with_auth(scheme, &credentials.read()?);
     }

@@ -68,7 +68,7 @@ pub(crate) struct Heartbeat {
 impl Heartbeat {
     /// Creates a request that is sent at the first poll, and abandoned after the time that the library takes for silence.
     pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration, number: u32) -> Self {
-        let (owns_nodes, written) = (!shared.sessions.own().is_empty(), live.touches().written());
+        let (owns_nodes, written) = (!shared.sessions.own().is_empty(), live.touches.lock().written());
         let beat = Beat::choose(owns_nodes, written, interval(session_timeout));
         let searches = owns_nodes && number % SEARCH == SEARCH - 1;
         let sent = Instant::now();
@@ -150,7 +150,7 @@ async fn search(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
         let beat = if live.was_checked.swap(false, Ordering::Relaxed) { beat } else { Beat::Write };
         return ask(live, shared, beat).await;
     }
-    let (pages, end) = pages(&ids, live.listed_up_to().as_ref());
+    let (pages, end) = pages(&ids, live.listed_up_to.lock().clone().as_ref());
     let listed = async {
         let listings: Vec<_> = pages.iter().map(|page| live.client.list_ephemerals(page.prefix())).collect();
         let mut present = BTreeSet::new();
@@ -172,7 +172,7 @@ async fn search(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
     };
     asked?;
     shared.sessions.own().compare_part(mark, &present, |id| pages.iter().any(|page| page.lists(id)));
-    live.set_listed_up_to(end);
+    *live.listed_up_to.lock() = end;
     Ok(())
 }
 

@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll};
+
+use zlock_core::Mutex;
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -20,21 +22,15 @@ impl<T> Clone for Call<T> {
 /// Empty once the request is answered or cancelled.
 struct Slot<T>(Mutex<Option<Answer<T>>>);
 
-impl<T> Slot<T> {
-    fn lock(&self) -> MutexGuard<'_, Option<Answer<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<T> Call<T> {
     /// Returns `true` if the call was answered or cancelled.
     pub(crate) fn is_done(&self) -> bool {
-        self.0.lock().is_none()
+        self.0.0.lock().is_none()
     }
 
     /// Resolves with the answer, or never if the call was cancelled.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<T> {
-        let mut slot = self.0.lock();
+        let mut slot = self.0.0.lock();
         let Some(answer) = slot.as_mut() else { return Poll::Pending };
         let polled = answer.as_mut().poll(cx);
         if polled.is_ready() {
@@ -50,7 +46,7 @@ trait Cancel: Send + Sync {
 
 impl<T> Cancel for Slot<T> {
     fn cancel(&self) {
-        let answer = self.lock().take();
+        let answer = self.0.lock().take();
         // Outside the mutex, because it may drop a lot.
         drop(answer);
     }
@@ -67,7 +63,7 @@ impl InFlight {
     /// Locks the calls. [`cancel_all`](Self::cancel_all) locks them after a session's end. So a session that is found live
     /// meanwhile is one whose end cancels the calls that begin meanwhile.
     pub(crate) fn lock(&self) -> Calls<'_> {
-        Calls(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Calls(self.0.lock())
     }
 
     /// Cancels all calls. Their session must have ended before, so that no further call begins in it.
@@ -135,7 +131,7 @@ mod tests {
         for _ in 0..1000 {
             assert!(poll(&calls.lock().begin(ready(()))).is_ready());
         }
-        let weaks = calls.0.lock().unwrap();
+        let weaks = calls.0.lock();
         assert!(weaks.len() <= 8, "{}", weaks.len());
         drop(weaks);
         assert!(poll(&kept).is_pending());

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::kit::{Begun, Options, Over, SessionKey, SessionStore, Sessions, first_session};
-use zlock_core::probe::Probe;
+use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, Result, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
+use crate::config::DEFAULT_PORT;
 use crate::error::Failure;
 use crate::session::connect::{Established, connector, longest, patience, see_through, time, turn};
 use crate::session::heartbeat::{Beat, Heartbeat, interval};
@@ -53,12 +54,9 @@ impl SessionStore for ZkSessions {
         &self.shared.options.kit
     }
 
-    async fn check_files(&self, until: Instant) -> Result<()> {
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
         let options = self.shared.options.clone();
-        if !options.has_files() {
-            return Ok(());
-        }
-        self.options().check_files(until, move || options.check_contents()).await
+        options.has_files().then_some(move || options.check_contents())
     }
 
     async fn servers(&self) -> Result<Vec<String>, Failure> {
@@ -66,11 +64,11 @@ impl SessionStore for ZkSessions {
     }
 
     fn probe(&self, servers: Vec<String>) -> Option<Probe> {
-        Some(self.shared.options.probe(servers.iter()))
+        Some(self.options().probe(Protocol::ZooKeeper, DEFAULT_PORT, &servers))
     }
 
     fn patience(&self) -> (Duration, Duration) {
-        let timeout = self.shared.options.session_timeout;
+        let timeout = self.options().session_timeout;
         (patience(timeout), longest(timeout))
     }
 
@@ -129,7 +127,7 @@ impl SessionStore for ZkSessions {
                     match state {
                         SessionState::SyncConnected => {
                             connected = true;
-                            live.touches().resume(changes.connected());
+                            live.touches.lock().resume(changes.connected());
                             if !shared.sessions.resume(key) {
                                 return Over::Lost;
                             }
@@ -198,7 +196,7 @@ impl SessionStore for ZkSessions {
 /// Moves the deadline of a session after a heartbeat was answered. Returns `false` if the session is over.
 fn renew(shared: &Shared, live: &Live, sent: Instant, beat: Beat) -> bool {
     // Until the deadline is set, the session's first own node cannot be added.
-    let mut touches = live.touches();
+    let mut touches = live.touches.lock();
     if beat == Beat::Write {
         touches.wrote(sent);
     }

@@ -16,13 +16,13 @@ pub(crate) mod witness;
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, Receipts, SessionKey, Sessions};
-use zlock_core::{CloseReason, Consistency, DeletionNotice, ErrorKind, Node, NodeId, NodeName};
+use zlock_core::{CloseReason, Consistency, DeletionNotice, ErrorKind, Mutex, Node, NodeId, NodeName};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
@@ -54,7 +54,7 @@ pub(crate) struct Live {
     /// Of writes of values.
     pub(crate) receipts: Arc<Receipts<Option<Witness>>>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
-    listed_up_to: Mutex<Option<NodeId>>,
+    pub(crate) listed_up_to: Mutex<Option<NodeId>>,
     /// `false` once a server has refused to list the own nodes.
     can_list: AtomicBool,
     /// The [`own_id`] that the last write of a heartbeat checked.
@@ -62,8 +62,8 @@ pub(crate) struct Live {
     /// Whether a heartbeat has checked a node since the last search.
     pub(crate) was_checked: AtomicBool,
     /// Locked before the session's own nodes and its deadline, which depend on each other.
-    touches: Mutex<Touches>,
-    changes: Mutex<Changes>,
+    pub(crate) touches: Mutex<Touches>,
+    pub(crate) changes: Mutex<Changes>,
 }
 
 /// Returns the ID of an own node: the beginning of the node's path at the server, which no relabel changes. So the order of
@@ -95,26 +95,9 @@ impl Live {
         }
     }
 
-    /// The number of changes of the connection so far, see [`Changes::count`].
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner).count()
-    }
-
-    pub(crate) fn touches(&self) -> MutexGuard<'_, Touches> {
-        self.touches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn listed_up_to(&self) -> Option<NodeId> {
-        self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_listed_up_to(&self, id: Option<NodeId>) {
-        *self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner) = id;
-    }
-
     /// Returns which of the own nodes, of which there is at least one, the next write checks. They take turns.
     pub(crate) fn next_to_check(&self, ids: &[NodeId]) -> Option<NodeId> {
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.checked.lock();
         let next = checked.as_ref().map_or(0, |last| ids.partition_point(|id| id <= last));
         *checked = ids.get(next).or(ids.first()).cloned();
         checked.clone()
@@ -223,7 +206,7 @@ impl Shared {
         sent: Instant,
     ) -> Result<DeletionNotice, Failure> {
         let live = self.sessions.get(session).ok_or_else(|| self.sessions.interrupted())?;
-        let touches = live.touches();
+        let touches = live.touches.lock();
         let (deadline, is_first) = (touches.deadline(sent), self.sessions.own().is_empty());
         let notice = self.sessions.insert_own(session, id, deadline)?;
         if is_first && !self.sessions.limit(session, deadline) {

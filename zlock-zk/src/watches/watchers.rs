@@ -10,13 +10,13 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use zlock_core::Error;
 use zlock_core::kit::Interrupted;
+use zlock_core::{Error, Mutex};
 use zookeeper_client::Client;
 
 use crate::error::Failure;
@@ -224,13 +224,9 @@ impl Watchers {
         Arc::new(Watchers { runtime, open, loads: Mutex::new(Some(Loads::new(limits))) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Loads<Connection>>> {
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reserves room for a watch on the session's own connection. `None` if there is not enough.
     pub(crate) fn reserve_own(self: &Arc<Self>, watched: Watched) -> Option<Reservation> {
-        let mut loads = self.lock();
+        let mut loads = self.loads.lock();
         let loads = loads.as_mut()?;
         if !loads.own.takes(&watched, loads.limits.own) {
             return None;
@@ -243,7 +239,7 @@ impl Watchers {
     pub(crate) fn reserve(self: &Arc<Self>, watched: Watched) -> Result<Reservation, Failure> {
         let lost: Vec<_>;
         let carrier = {
-            let mut loads = self.lock();
+            let mut loads = self.loads.lock();
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             // The watches on these connections have fired or failed.
             lost = loads.others.extract_if(.., |(_, _, connection)| connection.is_lost()).collect();
@@ -278,7 +274,7 @@ impl Watchers {
     }
 
     fn opened(&self, number: u64, client: Client) {
-        if let Some(loads) = &mut *self.lock()
+        if let Some(loads) = &mut *self.loads.lock()
             && let Some((_, _, connection)) = loads.other(number)
         {
             connection.client = Some(client);
@@ -287,7 +283,7 @@ impl Watchers {
 
     /// Ends all watch connections.
     pub(crate) fn close(&self) {
-        let loads = self.lock().take();
+        let loads = self.loads.lock().take();
         // Outside the mutex.
         drop(loads);
     }
@@ -309,7 +305,7 @@ impl Reservation {
     pub(crate) async fn client(&self) -> Result<Option<Client>, Failure> {
         let Carrier::Other(number) = self.carrier else { return Ok(None) };
         let mut outcome = {
-            let mut loads = self.watchers.lock();
+            let mut loads = self.watchers.loads.lock();
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             let Some((_, _, connection)) = loads.other(number) else {
                 return Err(Failure::NotWatching(None));
@@ -321,7 +317,7 @@ impl Reservation {
         {
             return Err(Failure::NotWatching(Some(error.clone())));
         }
-        let mut loads = self.watchers.lock();
+        let mut loads = self.watchers.loads.lock();
         let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
         match loads.other(number).and_then(|(_, _, connection)| connection.client.clone()) {
             Some(client) => Ok(Some(client)),
@@ -332,7 +328,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let surplus = self.watchers.lock().as_mut().map(|loads| loads.remove(self.carrier, &self.watched));
+        let surplus =
+            self.watchers.loads.lock().as_mut().map(|loads| loads.remove(self.carrier, &self.watched));
         // Outside the mutex.
         drop(surplus);
     }

@@ -1,5 +1,6 @@
 //! The connection options that all remote stores share.
 
+mod builders;
 pub(crate) mod files;
 pub(crate) mod srv;
 pub(crate) mod tls;
@@ -11,9 +12,18 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::excerpt::Excerpt;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kit::{Files, Srv, Tls};
+use crate::nodes::path::LockPath;
+use crate::probe::{Probe, Protocol};
 use crate::retry::RetryPolicy;
 use crate::settings::environment::Environment;
+use crate::settings::text_or_file::TextOrFile;
 use crate::settings::url::{ConnectUrl, Host};
+
+/// The longest wait for one server's answer before another server is asked.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// The longest wait for a connection before another one is tried.
+const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
 
 /// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]
@@ -22,6 +32,10 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// The domain that names the servers.
     pub srv: Option<Srv>,
+    /// The path that precedes every lock's path in the store. Defaults to none.
+    pub prefix: Option<LockPath>,
+    /// How long the store keeps the session of a silent client. Defaults to 10 seconds.
+    pub session_timeout: Duration,
     /// The time limit of the connect, and of each later attempt at a session. Defaults to 15 seconds.
     pub connect_timeout: Duration,
     /// The time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
@@ -41,6 +55,8 @@ impl Options {
         Options {
             hosts: hosts.into_iter().map(Into::into).collect(),
             srv: None,
+            prefix: None,
+            session_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(15),
             operation_timeout: Duration::from_secs(15),
             retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
@@ -56,18 +72,27 @@ impl Options {
         Options { srv: Some(srv), ..Options::new(Vec::<String>::new()) }
     }
 
-    /// Creates options for the servers of a URL: its hosts, or its domain if the scheme ends in `+srv`.
+    /// Creates options from a URL of this scheme: its hosts, or its domain if the scheme is followed by `+srv`, its path as the
+    /// prefix, and the [timeouts](Self::read_timeouts).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] if there is no host. For a scheme that ends in `+srv`, also if there are several or a port.
-    pub fn from_url(url: &ConnectUrl, default_port: u16) -> Result<Self> {
-        if !url.scheme().ends_with("+srv") {
-            return Ok(Options::new(url.authorities(default_port)?));
-        }
-        match url.hosts() {
-            [domain] if domain.port().is_none() => Ok(Options::srv(domain.name())),
-            _ => Err(url.refuse(format!("{}:// takes one domain without a port", url.scheme()))),
-        }
+    /// [`ErrorKind::InvalidUrl`] for another scheme, for a timeout that is not a duration, and if there is no host. With
+    /// `+srv`, also if there are several or a port.
+    pub fn from_url(url: &ConnectUrl, scheme: &str, default_port: u16) -> Result<Self> {
+        let hosts = match url.scheme().strip_prefix(scheme) {
+            Some("") => Options::new(url.authorities(default_port)?),
+            Some("+srv") => match url.hosts() {
+                [domain] if domain.port().is_none() => Options::srv(domain.name()),
+                _ => return Err(url.refuse(format!("{}:// takes one domain without a port", url.scheme()))),
+            },
+            _ => {
+                let found = Excerpt::of(url.scheme());
+                return Err(url.refuse(format!("the scheme is {found:?}, expected {scheme:?}")));
+            }
+        };
+        let mut options = Options { prefix: url.path().cloned(), ..hosts };
+        options.read_timeouts(|name| url.duration(name))?;
+        Ok(options)
     }
 
     /// Returns the current servers, each `host:port` or `host`, in groups, the preferred group first.
@@ -87,36 +112,49 @@ impl Options {
         }
     }
 
-    /// Sets the timeouts that a URL has parameters for: `connect_timeout` and `operation_timeout`.
+    /// Sets the timeouts that a URL has parameters for: `session_timeout`, `connect_timeout` and `operation_timeout`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for a value that is not a duration.
-    pub fn read_url(&mut self, url: &ConnectUrl) -> Result<()> {
+    /// Those of `param`, which returns the duration of the parameter with this name.
+    pub fn read_timeouts(&mut self, param: impl Fn(&str) -> Result<Option<Duration>>) -> Result<()> {
         for (name, field) in [
+            ("session_timeout", &mut self.session_timeout),
             ("connect_timeout", &mut self.connect_timeout),
             ("operation_timeout", &mut self.operation_timeout),
         ] {
-            if let Some(duration) = url.duration(name)? {
+            if let Some(duration) = param(name)? {
                 *field = duration;
             }
         }
         Ok(())
     }
 
-    /// Takes the certificates of the environment, which turns TLS on. `feature` is the feature of the crate `zlock` that the
-    /// store needs for it.
+    /// Returns the user and the password of the environment, for a store whose users have nothing else.
     ///
     /// # Errors
-    /// [`ErrorKind::FeatureDisabled`] if there are certificates and the feature is not `enabled`.
-    pub fn read_environment(
+    /// [`ErrorKind::InvalidArgument`] if the environment says how to authenticate.
+    pub fn read_user(environment: &Environment, scheme: &str) -> Result<Option<(String, TextOrFile)>> {
+        if environment.auth().is_some() {
+            let expected = format!("{scheme}:// takes none, only a user and a password");
+            return Err(environment.refuse_auth(&expected));
+        }
+        Ok(environment.user().map(|(user, password)| (user.to_owned(), password.clone())))
+    }
+
+    /// Takes the certificates of the environment, which turns TLS on. `has_tls` says whether the store has it, for which the crate
+    /// `zlock` has the feature `<scheme>-tls`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FeatureDisabled`] if there are certificates and no TLS.
+    pub fn read_certificates(
         &mut self,
         environment: &Environment,
-        feature: &str,
-        enabled: bool,
+        scheme: &str,
+        has_tls: bool,
     ) -> Result<()> {
         let Some(ca) = environment.ca_file() else { return Ok(()) };
-        if !enabled {
-            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", feature));
+        if !has_tls {
+            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", &format!("{scheme}-tls")));
         }
         let tls = self.tls.get_or_insert_default();
         tls.authorities = Some(ca.into());
@@ -124,6 +162,39 @@ impl Options {
             tls.identity = Some((certificate.into(), key.into()));
         }
         Ok(())
+    }
+
+    /// Returns a probe of these servers, which finds out why a connect to them does not succeed.
+    #[must_use]
+    pub fn probe(&self, protocol: Protocol, default_port: u16, servers: &[String]) -> Probe {
+        let servers = servers.iter().map(|server| authority(server, default_port));
+        Probe::new(protocol, self.tls.is_some(), servers)
+    }
+
+    /// Returns how long one server may take to answer a request before the next one is asked.
+    #[must_use]
+    pub fn answer_time(&self) -> Duration {
+        (self.session_timeout / 4).min(MAX_ANSWER_TIME)
+    }
+
+    /// Returns how long one server may take to answer a heartbeat. Heartbeats are sent every third of the session timeout, and this
+    /// is short enough to try three servers before the session ends.
+    #[must_use]
+    pub fn beat_time(&self) -> Duration {
+        (self.session_timeout / 6).min(MAX_ANSWER_TIME)
+    }
+
+    /// Returns how long an attempt to connect and to authenticate may take. A long limit prevents a busy server from checking
+    /// passwords in vain. A short one replaces an attempt that hangs soon enough for the session to survive it.
+    #[must_use]
+    pub fn connection_time(&self) -> Duration {
+        (self.session_timeout / 3).min(MAX_CONNECTION_TIME)
+    }
+
+    /// Returns the prefix. Empty without one.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        self.prefix.as_ref().map_or("", LockPath::as_str)
     }
 
     /// Checks that there is at least one host and that each can be parsed.
@@ -206,6 +277,12 @@ impl Options {
     }
 }
 
+/// Returns a host with its port. Anything but a host is returned as it is.
+#[must_use]
+pub fn authority(host: &str, default_port: u16) -> String {
+    Host::parse(host).map_or_else(|_| host.to_owned(), |host| host.authority(default_port))
+}
+
 /// Checks that the option `name` is between 1 ms and `max`.
 ///
 /// # Errors
@@ -236,6 +313,12 @@ mod tests {
     }
 
     #[test]
+    fn hosts_have_ports() {
+        let hosts = ["a", "b:1", "[::1]", "no host"].map(|host| authority(host, 2379));
+        assert_eq!(hosts, ["a:2379", "b:1", "[::1]:2379", "no host"]);
+    }
+
+    #[test]
     fn a_password_in_a_host_is_not_shown() {
         for (options, hosts) in
             [(Options::new(["me:SECRET@h1", "h2"]), "h1,h2"), (Options::srv("me:SECRET@h1"), "h1 (SRV)")]
@@ -249,9 +332,8 @@ mod tests {
     fn timeouts_are_read_and_checked() {
         let mut options = Options::new(["h"]);
         options.check_timeouts(MAX).unwrap();
-        options
-            .read_url(&ConnectUrl::parse("x://h?connect_timeout=1m&operation_timeout=61s").unwrap())
-            .unwrap();
+        let url = ConnectUrl::parse("x://h?connect_timeout=1m&operation_timeout=61s").unwrap();
+        options.read_timeouts(|name| url.duration(name)).unwrap();
         assert_eq!(options.connect_timeout, MAX);
         let why = options.check_timeouts(MAX).unwrap_err();
         let text = "the operation timeout of 61s is not between 1ms and 60s";

@@ -6,15 +6,17 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::failure::{Failure as _, Interrupted};
 use super::failure_log::FailureLog;
 use crate::contract::background::Background;
+use crate::contract::watch::{Watch, WatchEvent};
 use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind};
+use crate::mutex::Mutex;
 use crate::nodes::own_nodes::OwnNodes;
 use crate::observer::Observer;
 use crate::session::events::{Now, Published};
@@ -90,10 +92,6 @@ impl<T> Sessions<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the observer that the operations report to, if one is set.
     pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
         self.published.observer.get()
@@ -125,7 +123,7 @@ impl<T> Sessions<T> {
         let connection = Arc::new(connect(key));
         let current = Current { key, connection: connection.clone(), end: Arc::default() };
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             (state.last_attempt, state.attempts_log) = (None, FailureLog::default());
             state.current = Some(current);
         }
@@ -135,7 +133,7 @@ impl<T> Sessions<T> {
 
     /// Publishes the next session. Returns `None` if the backend is closed.
     fn establish(&self, id: SessionId, deadline: Instant) -> Option<SessionKey> {
-        let mut now = self.published.last_seen();
+        let mut now = self.published.now.lock();
         if matches!(now.session.state, SessionState::Closed(_)) {
             return None;
         }
@@ -152,7 +150,7 @@ impl<T> Sessions<T> {
     pub fn end(&self, key: SessionKey) -> Option<Arc<T>> {
         self.lose(key);
         let ended = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.past.push_back(key.id);
             let surplus = state.past.len().saturating_sub(MAX_PAST);
             state.past.drain(..surplus);
@@ -170,13 +168,13 @@ impl<T> Sessions<T> {
     pub fn close(&self, reason: CloseReason) -> Option<Arc<T>> {
         self.publish_close(reason);
         self.background.close();
-        let ended = self.lock().current.take();
+        let ended = self.state.lock().current.take();
         self.own.clear();
         self.wake(ended)
     }
 
     fn publish_close(&self, reason: CloseReason) {
-        let mut now = self.published.last_seen();
+        let mut now = self.published.now.lock();
         if !matches!(now.session.state, SessionState::Closed(_)) {
             self.published.set(&mut now, SessionState::Closed(reason));
         }
@@ -194,7 +192,7 @@ impl<T> Sessions<T> {
     /// while there is no session report the last such error as the cause.
     pub fn attempt_failed(&self, error: Error) {
         let is_due = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.last_attempt = Some(error.clone());
             state.attempts_log.record(&error)
         };
@@ -206,7 +204,7 @@ impl<T> Sessions<T> {
 
     /// Returns the error of the last attempt at a new session, while there is none.
     pub(super) fn last_attempt(&self) -> Option<Error> {
-        self.lock().last_attempt.clone()
+        self.state.lock().last_attempt.clone()
     }
 
     /// Returns why there will be no further session, or `None` if there may be one.
@@ -234,13 +232,13 @@ impl<T> Sessions<T> {
     #[must_use]
     pub fn is_past(&self, id: SessionId) -> bool {
         let current = self.session();
-        current.id == id && current.state == SessionState::Lost || self.lock().past.contains(&id)
+        current.id == id && current.state == SessionState::Lost || self.state.lock().past.contains(&id)
     }
 
     /// Returns the key of the current session, or `None` if there is none.
     #[must_use]
     pub fn current_key(&self) -> Option<SessionKey> {
-        self.lock().current.as_ref().map(|current| current.key)
+        self.state.lock().current.as_ref().map(|current| current.key)
     }
 
     /// Returns what the backend keeps for a session, or `None` if that is not the current session.
@@ -250,7 +248,7 @@ impl<T> Sessions<T> {
     }
 
     fn current<R>(&self, key: SessionKey, read: impl FnOnce(&Current<T>) -> R) -> Option<R> {
-        self.lock().current.as_ref().filter(|current| current.key == key).map(read)
+        self.state.lock().current.as_ref().filter(|current| current.key == key).map(read)
     }
 
     /// Returns the current session if it is connected.
@@ -262,7 +260,7 @@ impl<T> Sessions<T> {
         if session.state != SessionState::Connected {
             return Ok(None);
         }
-        let current = self.lock().current.as_ref().map(|current| current.key);
+        let current = self.state.lock().current.as_ref().map(|current| current.key);
         Ok(current.filter(|key| key.epoch == session.epoch))
     }
 
@@ -343,6 +341,19 @@ impl<T> Sessions<T> {
                 end.raised().await;
             }
         }
+    }
+
+    /// Returns a watch that fires with this event, or with [`WatchEvent::Changed`] if the session ends before. An event at the same
+    /// moment as the end counts.
+    pub fn watch(&self, key: SessionKey, event: impl Future<Output = WatchEvent> + Send + 'static) -> Watch {
+        let mut events = self.events();
+        Watch::new(async move {
+            tokio::select! {
+                biased;
+                event = event => event,
+                _ = events.ended(key.epoch) => WatchEvent::Changed,
+            }
+        })
     }
 
     /// Runs a future until it completes, the session ends, or the deadline passes.

@@ -23,7 +23,7 @@ impl<T> Sessions<T> {
     /// destructors, which may run when the thread's clock no longer exists.
     #[must_use]
     pub fn last_seen(&self) -> Session {
-        self.published.last_seen().session
+        self.published.now.lock().session
     }
 
     /// Returns a view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).

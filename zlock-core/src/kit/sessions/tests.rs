@@ -154,7 +154,7 @@ async fn a_session_at_rest_ends_when_it_is_given_up() {
 async fn each_failed_attempt_is_seen_by_who_waits() {
     let sessions = Sessions::<()>::new("refused");
     let seen = Mutex::new(Vec::new());
-    let waiting = || seen.lock().unwrap().push(sessions.last_attempt().map(|e| e.to_string()));
+    let waiting = || seen.lock().push(sessions.last_attempt().map(|e| e.to_string()));
     let attempts = async {
         for _ in 0..2 {
             tokio::task::yield_now().await;
@@ -164,7 +164,7 @@ async fn each_failed_attempt_is_seen_by_who_waits() {
     let (waited, ()) = tokio::join!(sessions.wait(after(1), waiting), attempts);
     assert_eq!(waited, Err(Interrupted::TimedOut));
     let failed = Some("connect: no server available".to_owned());
-    assert_eq!(*seen.lock().unwrap(), [None, failed.clone(), failed]);
+    assert_eq!(*seen.lock(), [None, failed.clone(), failed]);
     sessions.begin(ID, after(10), |_| ());
     assert!(sessions.last_attempt().is_none());
 }

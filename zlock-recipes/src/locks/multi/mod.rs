@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
-use crate::guard::{Guard, sealed};
+use crate::guard::Guard;
 use crate::locks::dyn_lock::DynLock;
 use crate::locks::handle::LockHandle;
-use crate::locks::lock::Lock;
+use crate::locks::lock::lock;
 use crate::locks::multi::guard::{MultiGuard, first_loss};
 use crate::locks::participants::Participant;
 
@@ -375,42 +375,7 @@ impl MultiLock {
     }
 }
 
-impl Lock for MultiLock {
-    type Guard = MultiGuard;
-
-    fn acquire(&self) -> impl Future<Output = Result<MultiGuard>> + Send {
-        self.acquire()
-    }
-
-    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<MultiGuard>> + Send {
-        self.acquire_timeout(time)
-    }
-
-    fn try_acquire(&self) -> impl Future<Output = Result<Option<MultiGuard>>> + Send {
-        self.try_acquire()
-    }
-
-    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
-    where
-        F::Output: Send,
-    {
-        self.run(future)
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        self.is_acquired_in_this_process()
-    }
-
-    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
-        self.participants()
-    }
-
-    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
-        self.request_revocation()
-    }
-}
-
-impl sealed::Sealed for MultiLock {}
+lock!([] MultiLock, MultiGuard);
 
 async fn acquire_one(lock: &LockHandle<Label>, wait: Wait) -> Result<Guard> {
     let busy = || Error::new(ErrorKind::Busy, "acquire").with_path(lock.path());

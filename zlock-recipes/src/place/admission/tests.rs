@@ -53,7 +53,7 @@ async fn answer(admission: &Arc<Admission>, creates: usize) {
 }
 
 fn limit(admission: &Arc<Admission>) -> f64 {
-    admission.lock().limit
+    admission.0.lock().limit
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +88,7 @@ async fn the_room_of_a_cancelled_waiter_is_passed_on() {
     drop(first);
     assert!(given(&mut second).await.is_some());
     drop(held);
-    let state = admission.lock();
+    let state = admission.0.lock();
     assert_eq!((state.creates.count(), state.waiting.len()), (0, 0));
 }
 
@@ -151,7 +151,7 @@ async fn a_create_that_is_silent_for_long_keeps_no_other_waiting() {
     drop(admitted);
     // Their ends are not counted twice.
     drop(held);
-    assert_eq!(admission.lock().creates.count(), 0);
+    assert_eq!(admission.0.lock().creates.count(), 0);
     assert_eq!(all(&admission).len(), AT_FIRST as usize);
 }
 
@@ -187,7 +187,7 @@ struct Ends(Mutex<Vec<AcquireOutcome>>);
 
 impl Observer for Ends {
     fn acquisition_ended(&self, _: LockLabels<'_>, outcome: AcquireOutcome, _: Duration) {
-        self.0.lock().unwrap().push(outcome);
+        self.0.lock().push(outcome);
     }
 }
 
@@ -206,5 +206,5 @@ async fn who_waits_to_be_admitted_sends_nothing_and_learns_why() {
     advance(ANSWER).await;
     client.close().await.unwrap();
     assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*ends.0.lock().unwrap(), [AcquireOutcome::Timeout, AcquireOutcome::Error]);
+    assert_eq!(*ends.0.lock(), [AcquireOutcome::Timeout, AcquireOutcome::Error]);
 }

@@ -120,7 +120,7 @@ impl Create<'_> {
                 let (data, acls) = (wanted.data.to_owned(), operation.shared.options.acls.clone());
                 // Back to back: one round trip.
                 let appended = operation.send(session, Leaves::Change, move |live| async move {
-                    let pin = pin.map(|room| (room, live.changes()));
+                    let pin = pin.map(|room| (room, live.changes.lock().count()));
                     let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
                     let create = live.client.create(&prefix, &data, &options);
                     // The request enters the library's queue when the method is called.
@@ -253,7 +253,7 @@ impl Appended {
 fn first_listing(operation: &Operation<'_>, session: SessionKey, needs: Needs) -> Result<Listing, Failure> {
     let (shared, parent) = (operation.shared, operation.server_path());
     let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
-    Ok(match shared.alone.plan(&parent, session, || live.changes()) {
+    Ok(match shared.alone.plan(&parent, session, || live.changes.lock().count()) {
         Plan::Trust(trusted) => Listing::Trusted(trusted),
         Plan::Pin | Plan::List if needs == Needs::Number => Listing::Unlisted,
         // If the create is abandoned, the room is free a little before the watch is removed. That is only one path, and a
@@ -350,7 +350,7 @@ async fn finish(
 fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, node: &Node) -> bool {
     Worth::of(node.sequence) == Worth::Place
         && operation.shared.sessions.get(session).is_some_and(|live| {
-            let changes = || live.changes();
+            let changes = || live.changes.lock().count();
             operation.shared.alone.confirm(&operation.server_path(), session, changes, trusted, node)
         })
 }

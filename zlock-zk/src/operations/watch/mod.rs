@@ -2,6 +2,7 @@
 
 pub(crate) mod arm;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -11,7 +12,7 @@ use zlock_core::{
 };
 use zookeeper_client::{Error, EventType, Stat};
 
-use crate::error::Failure;
+use crate::error::{Failure, if_exists};
 use crate::operations::operation::Operation;
 use crate::operations::watch::arm::read_armed;
 use crate::session::Shared;
@@ -136,7 +137,8 @@ pub(crate) async fn watch_head(
                 _ => continue,
             }
         };
-        if let Some((data, stat, watching)) = read_all_and_watch(operation, session, &node.name).await? {
+        let path = operation.node_path(&node.name).into();
+        if let Some((data, stat, watching)) = read_all_and_watch(operation, session, path).await? {
             let token = FencingToken::new(stat.czxid.cast_unsigned());
             let watch = watch(operation.shared, session, watching, node.label);
             return Ok((Some(Head::new(node.clone(), data, token)), watch));
@@ -156,27 +158,24 @@ async fn read_and_watch(
     session: SessionKey,
     name: &NodeName,
 ) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
-    let read = read_all_and_watch(operation, session, name).await?;
+    let path = operation.node_path(name).into();
+    let read = read_all_and_watch(operation, session, path).await?;
     Ok(read.map(|(data, _, watching)| (data, watching)))
 }
 
-async fn read_all_and_watch(
+/// Does the same for the node of any path, and returns its stat as well.
+pub(crate) async fn read_all_and_watch(
     operation: &mut Operation<'_>,
     session: SessionKey,
-    name: &NodeName,
+    path: Arc<str>,
 ) -> Result<Option<(Vec<u8>, Stat, Watching)>, Failure> {
-    let watched = Watched::Node(operation.node_path(name).into());
-    let read = read_armed(operation, session, watched, |client, path| {
+    let read = read_armed(operation, session, Watched::Node(path), |client, path| {
         Box::pin(async move {
             let (data, stat, watcher) = client.get_and_watch_data(path).await?;
             Ok(((data, stat), watcher))
         })
     });
-    match read.await {
-        Ok(((data, stat), watching)) => Ok(Some((data, stat, watching))),
-        Err(Failure::Zk(Error::NoNode)) => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    Ok(if_exists(read.await)?.map(|((data, stat), watching)| (data, stat, watching)))
 }
 
 /// A node that this event reports as deleted may exist under another name, if its label can change.

@@ -73,9 +73,8 @@ impl Store for ToyStore {
 
     async fn put(&self, parent: &LockPath, name: &str) {
         self.server.transaction(|table| {
-            let created = table.next_revision();
-            let (parent, name, data) = (parent.clone(), name.to_owned(), Vec::new());
-            table.rows.push(Row { parent, name, session: None, data, created, changed: created, writes: 0 });
+            let row = Row::new(table.next_revision(), parent, name, b"");
+            table.rows.push(row);
         });
     }
 
@@ -120,8 +119,11 @@ impl Links for ToyStore {
     }
 }
 
+/// The revisions pass 2^31 in each test: places may have larger numbers than the names of ZooKeeper's nodes.
 async fn store() -> Option<ToyStore> {
-    Some(ToyStore::default())
+    let store = ToyStore::default();
+    store.server.transaction(|table| table.revision = (1 << 31) - 5);
+    Some(store)
 }
 
 /// On every lock path, 4 of 5 permits are already taken.

@@ -1,15 +1,16 @@
 //! The backend: what zlock needs from the store, built on `zlock_core::kit`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task, repeat};
+use zlock_core::kit::{
+    Begun, Budget, Interrupted, Options, Over, Receipts, SessionKey, SessionStore, Sessions, Task, repeat,
+};
 use zlock_core::{
-    Background, Close, CloseReason, ConnectUrl, Connector, CoordinationBackend, Created, DataWrite, Deletion,
-    Environment, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Needs, Node, NodeData, NodeId,
-    NodeName, Queue, Result, Sequence, SessionEvents, Target, Watch, WatchEvent, async_trait,
+    Background, Close, ConnectUrl, Connector, CoordinationBackend, Created, DataWrite, Deletion, Environment,
+    ErrorKind, Existence, FencingToken, Label, LockPath, Needs, Node, NodeData, NodeId, NodeName, Queue,
+    Result, Sequence, SessionEvents, SessionId, Target, Watch, WatchEvent, async_trait,
 };
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
@@ -40,16 +41,10 @@ pub struct Shared {
 }
 
 impl ToyBackend {
-    /// Connects. Operations wait until there is a session.
+    /// Connects in the background. Operations wait until there is a session.
     pub fn connect(server: &Server) -> Self {
-        let shared = Arc::new(Shared {
-            connection: Arc::new(Connection::new(server)),
-            options: Options::new(["toy"]),
-            sessions: Sessions::new("the server refused the credentials"),
-            receipts: Arc::default(),
-        });
-        let task = Task::spawn(&shared.sessions, || {}, |closing| shared.clone().run(closing));
-        ToyBackend { shared, task }
+        let shared = Shared::new(server);
+        ToyBackend { task: Task::connect_lazy(ToySessions(shared.clone())), shared }
     }
 
     /// The connection, for tests to break.
@@ -66,10 +61,10 @@ impl Connector for Server {
         url: &ConnectUrl,
         environment: &Environment,
     ) -> Result<Arc<dyn CoordinationBackend>> {
-        let backend = open(self, url, environment)?;
-        // Waits for the session, at most for the time limit of an operation.
-        backend.shared.budget("connect", &LockPath::new("/toy")?).session().await?;
-        Ok(Arc::new(backend))
+        check(url, environment)?;
+        let shared = Shared::new(self);
+        let task = Task::connect(ToySessions(shared.clone())).await?;
+        Ok(Arc::new(ToyBackend { shared, task }))
     }
 
     fn connect_lazy(
@@ -77,93 +72,98 @@ impl Connector for Server {
         url: &ConnectUrl,
         environment: &Environment,
     ) -> Result<Arc<dyn CoordinationBackend>> {
-        Ok(Arc::new(open(self, url, environment)?))
+        check(url, environment)?;
+        Ok(Arc::new(ToyBackend::connect(self)))
     }
 }
 
-fn open(server: &Server, url: &ConnectUrl, environment: &Environment) -> Result<ToyBackend> {
+fn check(url: &ConnectUrl, environment: &Environment) -> Result<()> {
     url.refuse_params_but(&[])?;
-    environment.refuse_credentials(url.scheme())?;
-    Ok(ToyBackend::connect(server))
+    environment.refuse_credentials(url.scheme())
 }
 
-impl Shared {
-    /// Closes the backend for its callers at once. The task notifies the server.
-    fn close(&self) {
-        self.sessions.close(CloseReason::Requested);
+/// What keeps the sessions: the kit's loop over this.
+struct ToySessions(Arc<Shared>);
+
+impl SessionStore for ToySessions {
+    type Granted = ();
+    type Kept = ();
+    type Live = ();
+    type Failure = Interrupted;
+
+    fn sessions(&self) -> &Sessions<()> {
+        &self.0.sessions
     }
 
-    async fn run(self: Arc<Self>, mut closing: Closing) -> Close {
-        tokio::select! {
-            biased;
-            () = closing.wait() => {}
-            never = self.keep_sessions() => match never {},
-        }
-        let last = self.sessions.last_seen();
-        if last.epoch == 0 {
-            // There was no session.
-            return Close::Ended;
-        }
-        let end = self.connection.transaction(|table| table.end_session(last.id));
-        match timeout(Task::CLOSE_TIMEOUT, end).await {
-            Ok(Ok(())) => Close::Ended,
-            _ => Close::Pending,
-        }
+    fn options(&self) -> &Options {
+        &self.0.options
     }
 
-    async fn keep_sessions(&self) -> Infallible {
+    fn patience(&self) -> (Duration, Duration) {
+        (KEEP_ALIVE, KEEP_ALIVE)
+    }
+
+    async fn begin(&self, old: Option<SessionId>, patience: Duration) -> Result<Begun<()>, Interrupted> {
+        // Before the request is sent: the server starts to count later.
+        let sent = Instant::now();
+        let begin = |table: &mut Table| {
+            // Nothing that was sent in the last session takes effect once the next one begins.
+            old.into_iter().for_each(|old| table.end_session(old));
+            table.begin_session(TTL)
+        };
+        let id = self.0.ask(patience, begin).await?;
+        Ok(Begun { id, timeout: TTL, deadline: sent + CERTAIN, granted: () })
+    }
+
+    fn publish(&self, _: SessionKey, (): ()) -> ((), ()) {
+        ((), ())
+    }
+
+    /// Each response also lists the remaining own nodes.
+    async fn keep(&self, session: SessionKey, (): &mut ()) -> Over {
+        let sessions = &self.0.sessions;
+        let keep = |table: &mut Table| {
+            let own = table.rows.iter().filter(|row| row.session == Some(session.id)).map(id).collect();
+            table.keep_alive(session.id, TTL).then_some(own)
+        };
         loop {
-            // Before the request is sent: the server starts to count later.
-            let (sent, last) = (Instant::now(), self.sessions.last_seen().id);
-            let begin = |table: &mut Table| {
-                // Nothing that was sent in the last session takes effect once the next one begins.
-                table.end_session(last);
-                table.begin_session(TTL)
-            };
-            match self.connection.transaction(begin).await {
-                Ok(id) => {
-                    if let Some((session, _)) = self.sessions.begin(id, sent + CERTAIN, |_| ()) {
-                        self.keep(session).await;
-                        self.sessions.end(session);
-                    }
+            let (sent, mark) = (Instant::now(), sessions.own().mark());
+            match self.0.ask(KEEP_ALIVE, keep).await {
+                Ok(None) => return Over::Lost,
+                Ok(Some(own)) => {
+                    sessions.own().compare(mark, &own);
+                    sessions.extend(session, sent, sent + CERTAIN);
+                    sessions.resume(session);
+                    sleep(KEEP_ALIVE).await;
                 }
-                Err(Disconnected) => {
-                    self.sessions.attempt_failed(Error::new(ErrorKind::Unavailable, "connect"));
+                Err(_) => {
+                    sessions.suspend(session);
                     sleep(AGAIN).await;
                 }
             }
         }
     }
 
-    /// Keeps a session alive until it ends. Each response also lists the remaining own nodes.
-    async fn keep(&self, session: SessionKey) {
-        let mut events = self.sessions.events();
-        let keep = |table: &mut Table| {
-            let own = table.rows.iter().filter(|row| row.session == Some(session.id)).map(id).collect();
-            let is_live = table.keep_alive(session.id, TTL);
-            is_live.then_some(own)
-        };
-        loop {
-            let (sent, mark) = (Instant::now(), self.sessions.own().mark());
-            let pause = match timeout(KEEP_ALIVE, self.connection.transaction(keep)).await {
-                Ok(Ok(None)) => return,
-                Ok(Ok(Some(own))) => {
-                    self.sessions.own().compare(mark, &own);
-                    self.sessions.extend(session, sent, sent + CERTAIN);
-                    self.sessions.resume(session);
-                    KEEP_ALIVE
-                }
-                Ok(Err(Disconnected)) | Err(_) => {
-                    self.sessions.suspend(session);
-                    AGAIN
-                }
-            };
-            tokio::select! {
-                biased;
-                _ = events.ended(session.epoch) => return,
-                () = sleep(pause) => {}
-            }
-        }
+    async fn end(&self, id: SessionId, _: Option<&mut ()>) -> Result<Close, Interrupted> {
+        self.0.ask(KEEP_ALIVE, |table| table.end_session(id)).await?;
+        Ok(Close::Ended)
+    }
+}
+
+impl Shared {
+    fn new(server: &Server) -> Arc<Self> {
+        Arc::new(Shared {
+            connection: Arc::new(Connection::new(server)),
+            options: Options::new(["toy"]),
+            sessions: Sessions::new("the server refused the credentials"),
+            receipts: Arc::default(),
+        })
+    }
+
+    /// Runs a transaction that belongs to no operation.
+    async fn ask<R>(&self, limit: Duration, run: impl FnOnce(&mut Table) -> R) -> Result<R, Interrupted> {
+        let answer = timeout(limit, self.connection.transaction(run)).await;
+        answer.map_err(|_| Interrupted::TimedOut)?.map_err(|Disconnected| Interrupted::Disconnected)
     }
 
     /// Runs a transaction that changes nothing, until there is an answer.
@@ -224,20 +224,16 @@ impl Shared {
         session: SessionKey,
         look: impl Fn(&Table) -> Option<WatchEvent> + Send + Sync + 'static,
     ) -> Watch {
-        let (shared, ended) = (self.clone(), self.sessions.ended(session));
-        Watch::new(async move {
-            tokio::select! {
-                biased;
-                event = shared.connection.watch(look) => event,
-                () = ended => WatchEvent::Changed,
-            }
-        })
+        let connection = self.connection.clone();
+        self.sessions.watch(session, async move { connection.watch(look).await })
     }
 }
 
-/// The node of a row, unless that is something else.
+/// The node of a row, unless that is something else. Its ID is its name, and its place the revision of its create.
 fn node(row: &Row) -> Option<Node> {
-    Some(Node::listed(row.name.as_str())?.with_owner(row.session, FencingToken::new(row.created)))
+    let (label, sequence) = (Label::parse(row.label.as_ref()?), Sequence::new(row.created.cast_signed()));
+    let node = Node::new(NodeName::new(&*row.name), NodeId::new(&*row.name), label, sequence);
+    Some(node.with_owner(row.session, FencingToken::new(row.created)))
 }
 
 /// The ID by which the session knows an own row. That of a member of a group is its path.
@@ -282,11 +278,8 @@ impl CoordinationBackend for ToyBackend {
             // There already if the answer to an earlier attempt was lost; but not in an earlier session.
             if find(table, parent, id).is_none_or(|row| row.session != Some(session.id)) {
                 table.delete(|row| is_it(row, parent, id));
-                let created = table.next_revision();
-                let name = NodeName::of(id, label, Sequence::new(created.cast_signed()));
-                let (parent, name, data) = (parent.clone(), name.to_string(), data.to_vec());
-                let (session, changed) = (Some(session.id), created);
-                table.rows.push(Row { parent, name, session, data, created, changed, writes: 0 });
+                let row = Row::new(table.next_revision(), parent, id.as_str(), data);
+                table.rows.push(Row { session: Some(session.id), label: Some(label.to_string()), ..row });
             }
             (find(table, parent, id).and_then(node), queue(table, parent))
         };
@@ -325,10 +318,9 @@ impl CoordinationBackend for ToyBackend {
 
     async fn relabel(&self, parent: &LockPath, own: &Node, label: Label) -> Result<Node> {
         let mut budget = self.shared.budget("relabel", parent);
-        let name = NodeName::of(&own.id, label, own.sequence);
         let rename = |table: &mut Table, session: SessionKey| {
             let is_own = own.session == Some(session.id);
-            is_own.then(|| change(table, parent, &own.id, |row| row.name = name.to_string()))
+            is_own.then(|| change(table, parent, &own.id, |row| row.label = Some(label.to_string())))
         };
         match self.shared.transaction(&mut budget, true, rename).await?.1 {
             None => Err(budget.error(ErrorKind::SessionLost)),
@@ -401,13 +393,6 @@ impl CoordinationBackend for ToyBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        self.shared.close();
         Ok(self.task.close().await)
-    }
-}
-
-impl Drop for ToyBackend {
-    fn drop(&mut self) {
-        self.shared.close();
     }
 }

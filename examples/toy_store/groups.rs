@@ -2,8 +2,8 @@
 
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    ErrorKind, Groups, Joined, ListedMember, LockPath, MemberContents, NodeId, NodeName, Registration,
-    Result, Watch, WatchEvent, async_trait,
+    ErrorKind, Groups, Joined, ListedMember, LockPath, MemberContents, NodeId, Registration, Result, Watch,
+    WatchEvent, async_trait,
 };
 
 use crate::backend::ToyBackend;
@@ -15,7 +15,7 @@ fn own_id(member: &LockPath) -> NodeId {
 }
 
 fn is_member(row: &Row, group: &LockPath) -> bool {
-    row.parent == *group && row.session.is_some() && NodeName::parse(&row.name).is_none()
+    row.parent == *group && row.session.is_some() && row.label.is_none()
 }
 
 fn list(table: &Table, group: &LockPath) -> Vec<ListedMember> {
@@ -38,17 +38,17 @@ impl Groups for ToyBackend {
         // The owner of the row says whose it is, also if the answer to an earlier attempt was lost.
         let join = |table: &mut Table, session: SessionKey| {
             let is_it = |row: &Row| row.parent == group && row.name == name;
-            match table.rows.iter().find(|row| is_it(row)).map(|row| (row.session, row.created)) {
-                Some((owner, created)) if owner == Some(session.id) => return Ok(created),
-                // A row without a session is a value.
-                Some((owner, _)) if !replaces || owner.is_none() => return Err(owner),
+            match table.rows.iter().find(|row| is_it(row)) {
+                // A row without a session is a value, and one with a label a place in a queue.
+                Some(row) if !is_member(row, &group) => return Err(None),
+                Some(row) if row.session == Some(session.id) => return Ok(row.created),
+                Some(row) if !replaces => return Err(row.session),
                 _ => {}
             }
             table.delete(is_it);
             let created = table.next_revision();
-            let (parent, name, data) = (group.clone(), name.to_owned(), data.to_vec());
-            let (session, changed) = (Some(session.id), created);
-            table.rows.push(Row { parent, name, session, data, created, changed, writes: 0 });
+            let row = Row::new(created, &group, name, data);
+            table.rows.push(Row { session: Some(session.id), ..row });
             Ok(created)
         };
         match self.shared.transaction(&mut budget, true, join).await? {
@@ -64,10 +64,8 @@ impl Groups for ToyBackend {
         self.shared.sessions.own().remove(&own_id(member));
         let mut budget = self.shared.budget("leave", member);
         let leave = |table: &mut Table, session: SessionKey| {
-            let is_it = |row: &Row| {
-                row.session == Some(session.id) && format!("{}/{}", row.parent, row.name) == member.as_str()
-            };
-            table.delete(is_it);
+            let is_own = |row: &Row| row.session == Some(session.id) && row.label.is_none();
+            table.delete(|row| is_own(row) && format!("{}/{}", row.parent, row.name) == member.as_str());
         };
         self.shared.transaction(&mut budget, true, leave).await.map(drop)
     }

@@ -1,8 +1,7 @@
 //! A backend for another store, complete and as short as it can be: read it before you write one.
 //!
-//! `server.rs` is the store, `backend.rs` the backend, `values.rs` its values and `groups.rs` its groups, which it might
-//! lack. `tests/toy_store.rs`
-//! runs the suites on it.
+//! `server.rs` is the store, `backend.rs` the backend, `values.rs` its values and `groups.rs` its groups. `tests/toy_store.rs` runs the
+//! suites on it.
 
 #![allow(missing_docs, unreachable_pub, reason = "an example has no users")]
 

@@ -13,6 +13,8 @@ use zlock::backend::LockPath;
 pub struct Row {
     pub parent: LockPath,
     pub name: String,
+    /// The kind of lock, if the row is a place in a queue.
+    pub label: Option<String>,
     /// A row whose session ends is deleted.
     pub session: Option<SessionId>,
     pub data: Vec<u8>,
@@ -24,13 +26,22 @@ pub struct Row {
     pub writes: u64,
 }
 
+impl Row {
+    /// A row of no session and no queue.
+    pub fn new(revision: u64, parent: &LockPath, name: &str, data: &[u8]) -> Self {
+        let (parent, name, data) = (parent.clone(), name.to_owned(), data.to_vec());
+        let (created, changed) = (revision, revision);
+        Row { parent, name, label: None, session: None, data, created, changed, writes: 0 }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Table {
     pub rows: Vec<Row>,
     /// When each session expires.
     sessions: BTreeMap<SessionId, Instant>,
     /// Grows with each change.
-    revision: u64,
+    pub revision: u64,
 }
 
 impl Table {

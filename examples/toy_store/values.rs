@@ -147,19 +147,11 @@ impl ValueStore for Shared {
             if let Some(guard) = guard.filter(|guard| guard.deletes.is_some()) {
                 table.delete(|row| is_guard(row, guard));
             }
-            let (revision, name, data) = (table.next_revision(), name.to_owned(), data.to_vec());
-            let (created, changed) = (revision, revision);
-            put(
-                table,
-                Row { parent: parent.clone(), name, session: None, data, created, changed, writes: 0 },
-            );
-            let (name, data) = (receipt_name.clone(), receipt.id.to_be_bytes().to_vec());
-            let session_id = Some(session.id);
-            table.delete(|row| row.name == name && row.session == session_id);
-            put(
-                table,
-                Row { parent: path.clone(), name, session: session_id, data, created, changed, writes: 0 },
-            );
+            let revision = table.next_revision();
+            put(table, Row::new(revision, &parent, name, data));
+            let used = Row::new(revision, path, &receipt_name, &receipt.id.to_be_bytes());
+            table.delete(|row| row.name == receipt_name && row.session == Some(session.id));
+            table.rows.push(Row { session: Some(session.id), ..used });
             Some(WriteOutcome::Written(Version::new(expected.map_or(revision, Version::created), revision)))
         };
         let answer = self.attempt(budget, session, run).await;

@@ -7,40 +7,7 @@ use tokio::sync::watch;
 use zlock_core::{Error, ErrorKind, LockPath, Result};
 
 use crate::case::soon;
-use crate::wrapped::Around;
-
-/// An operation of the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Call {
-    /// `create_ephemeral_sequential`
-    Create,
-    /// `children`
-    Children,
-    /// `children_with_watch`
-    ChildrenWithWatch,
-    /// `exists_with_watch`
-    Exists,
-    /// `relabel`
-    Relabel,
-    /// `delete`
-    Delete,
-    /// `data`
-    Data,
-    /// `data_with_watch`
-    DataWithWatch,
-    /// `head_with_watch`
-    HeadWithWatch,
-    /// `write_data`
-    WriteData,
-    /// `join`
-    Join,
-    /// `leave`
-    Leave,
-    /// `members_with_watch`
-    MembersWithWatch,
-    /// `member_with_watch`
-    MemberWithWatch,
-}
+use crate::wrapped::{Around, Call};
 
 /// Before the call reaches the backend, or after it has returned: a lost request differs from a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ mod wrapped;
 
 pub use case::{Case, run, timed};
 pub use cut::{Cut, Drop, sweep, sweep_together};
-pub use fault::{Call, Faults, Gate, Side};
+pub use fault::{Faults, Gate, Side};
 pub use inside::Inside;
 pub use log::Log;
 pub use mutual::{GuardOf, HandedOn, Mutual, OnePermit, Pair, Tasks};
@@ -36,5 +36,6 @@ pub use processes::Process;
 pub use store::{Connection, Links, Store};
 pub use test_lock::{TestGuard, TestLock};
 pub use threads::{Blocking, ThreadGuard, ThreadLock, Threads};
+pub use wrapped::Call;
 
 include!(concat!(env!("OUT_DIR"), "/cases.rs"));

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::{CoordinationBackend, Label, LockPath, Needs, NodeIds, NodeName, Result};
 
-use crate::fault::Call;
+use crate::wrapped::Call;
 use crate::wrapped::{Around, Wrapped};
 use crate::{Connection, Links, Store};
 

@@ -13,7 +13,38 @@ use zlock_core::{
     Queue, Result, SessionEvents, Target, Value, Values, Version, Watch, WriteOutcome,
 };
 
-use crate::fault::Call;
+/// An operation of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// `create_ephemeral_sequential`
+    Create,
+    /// `children`
+    Children,
+    /// `children_with_watch`
+    ChildrenWithWatch,
+    /// `exists_with_watch`
+    Exists,
+    /// `relabel`
+    Relabel,
+    /// `delete`
+    Delete,
+    /// `data`
+    Data,
+    /// `data_with_watch`
+    DataWithWatch,
+    /// `head_with_watch`
+    HeadWithWatch,
+    /// `write_data`
+    WriteData,
+    /// `join`
+    Join,
+    /// `leave`
+    Leave,
+    /// `members_with_watch`
+    MembersWithWatch,
+    /// `member_with_watch`
+    MemberWithWatch,
+}
 
 /// What happens around the calls of a [`Wrapped`] backend.
 pub(crate) trait Around: Debug + Send + Sync + 'static {

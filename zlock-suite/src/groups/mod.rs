@@ -1,4 +1,4 @@
-//! The cases of [`Groups`], one module for each of its methods. The doc of a case is the bullet that it tests.
+//! The cases of [`Groups`](zlock_core::Groups), one module for each of its methods. The doc of a case is the bullet that it tests.
 
 pub mod join;
 pub mod leave;

@@ -108,8 +108,8 @@ impl MembersWatch {
     /// Nothing is followed between two calls, so a view that was returned long ago may be out of date.
     ///
     /// # Errors
-    /// [`Closed`](ErrorKind::Closed), [`NotAuthorized`](ErrorKind::NotAuthorized), [`Unexpected`](ErrorKind::Unexpected). While
-    /// no server answers, the view is stale, which is not an error.
+    /// [`Closed`](zlock_core::ErrorKind::Closed), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized),
+    /// [`Unexpected`](zlock_core::ErrorKind::Unexpected). While no server answers, the view is stale, which is not an error.
     ///
     /// # Cancel safety
     /// Safe: a view that was not returned is returned by the next call.

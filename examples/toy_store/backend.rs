@@ -284,7 +284,7 @@ impl CoordinationBackend for ToyBackend {
             (find(table, parent, id).and_then(node), queue(table, parent))
         };
         let (session, (node, queue)) = self.shared.transaction(&mut budget, true, append).await?;
-        let node = node.ok_or_else(|| budget.error(ErrorKind::Unexpected))?;
+        let node = node.ok_or_else(|| budget.refuse(ErrorKind::Unexpected))?;
         Ok(Created::new(node, queue, session.epoch, self.shared.sessions.own().insert(id)))
     }
 
@@ -323,9 +323,9 @@ impl CoordinationBackend for ToyBackend {
             is_own.then(|| change(table, parent, &own.id, |row| row.label = Some(label.to_string())))
         };
         match self.shared.transaction(&mut budget, true, rename).await?.1 {
-            None => Err(budget.error(ErrorKind::SessionLost)),
-            Some(None) => Err(budget.error(ErrorKind::NodeDeleted)),
-            Some(Some(row)) => node(&row).ok_or_else(|| budget.error(ErrorKind::Unexpected)),
+            None => Err(budget.refuse(ErrorKind::SessionLost)),
+            Some(None) => Err(budget.refuse(ErrorKind::NodeDeleted)),
+            Some(Some(row)) => node(&row).ok_or_else(|| budget.refuse(ErrorKind::Unexpected)),
         }
     }
 
@@ -377,7 +377,7 @@ impl CoordinationBackend for ToyBackend {
             Some((row, is_expected))
         };
         let (_, written) = self.shared.transaction(&mut budget, true, write).await?;
-        let (row, is_written) = written.ok_or_else(|| budget.error(ErrorKind::NodeDeleted))?;
+        let (row, is_written) = written.ok_or_else(|| budget.refuse(ErrorKind::NodeDeleted))?;
         // Written by this transaction, or by one whose answer was lost.
         let is_ours = budget.ambiguous && expected.map(|writes| writes + 1) == Some(row.writes);
         let is_written = is_written || is_ours && row.data == data;

@@ -33,7 +33,7 @@ impl Groups for ToyBackend {
         budget.check_size(data)?;
         let (Some(group), name) = (member.parent(), member.as_str().rsplit('/').next().unwrap_or_default())
         else {
-            return Err(budget.error(ErrorKind::InvalidPath).with_message("a member needs a group"));
+            return Err(budget.refuse(ErrorKind::InvalidPath).with_message("a member needs a group"));
         };
         // The owner of the row says whose it is, also if the answer to an earlier attempt was lost.
         let join = |table: &mut Table, session: SessionKey| {

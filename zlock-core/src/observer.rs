@@ -119,7 +119,8 @@ pub trait Observer: Send + Sync + 'static {
     /// Called when an operation on the store ends. It consists of several requests if one had to be retried.
     ///
     /// `operation` is the name of a method of [`CoordinationBackend`](crate::CoordinationBackend), [`Values`](crate::Values) or
-    /// [`Groups`](crate::Groups), or `create` for either of the two methods that create nodes.
+    /// [`Groups`](crate::Groups), with `create` for the one that creates nodes. A store that reads the head of a queue in two
+    /// operations reports these.
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {
         let _ = (operation, duration, outcome);
     }

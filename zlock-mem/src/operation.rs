@@ -165,7 +165,7 @@ impl<'a> Operation<'a> {
     /// Returns the error for a node that another client deleted.
     pub(crate) fn node_deleted(&mut self) -> Error {
         self.budget.ambiguous = false;
-        self.fail(self.budget.error(ErrorKind::NodeDeleted))
+        self.budget.refuse(ErrorKind::NodeDeleted)
     }
 
     /// Returns the error for an answer that does not belong to the request.

@@ -34,8 +34,8 @@ pub const MAX_DATA: usize = 1_000_000;
 /// report the cause.
 ///
 /// # Requests
-/// The first request of an operation does not wait for the answer of another operation, except where a store sends the writes of
-/// several operations together. Operations may be called on any runtime and polled from any thread. All I/O is done on the
+/// An operation does not wait for the answer of one particular other, so two of them may be polled in turn by one task. A limit on
+/// requests in flight, a batch of writes, and a write of a value that was dropped are waited for by all. Operations may be called on any runtime and polled from any thread. All I/O is done on the
 /// runtime that the backend was connected on, or by threads of the store's client library.
 ///
 /// # Sessions
@@ -43,9 +43,9 @@ pub const MAX_DATA: usize = 1_000_000;
 /// new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
 /// sent. Before its first session begins, a backend behaves as if a session had been lost, in epoch 0.
 ///
-/// A session is suspended from the moment at which no server is known to answer. It is connected again at the first response in the
-/// session, whatever the request. Only requests that keep the session alive are sent while it is suspended, so they must not wait
-/// for it to be connected.
+/// A session is suspended from the moment at which no server is known to answer. It is connected again at the first response that
+/// shows that the store answers, which may be a late one to any request. Only requests that keep the session alive are sent while it
+/// is suspended, so they must not wait for it to be connected.
 ///
 /// # Kinds of nodes
 /// What is at a path is of one kind: a place in a queue, a value, a member of a group, or a parent of these. No operation overwrites,

@@ -59,8 +59,8 @@ use crate::session::SessionId;
 ///
 /// Failures that are retried or waited out are reported to [`LastFailure`], so that a caller that times out learns the
 /// cause. When the budget is dropped, the operation is reported to the session's observer, with the last outcome that was passed to
-/// [`finish`](Self::finish), or the last error that this returned. Without one, it was cancelled. The events and the failures of the operation are in
-/// a span `request`.
+/// [`finish`](Self::finish), or the last error with which the budget ended it. Without one, it was cancelled. The budget is also the
+/// trace span `request`, in which each retry is an event.
 pub struct Budget<'a, T> {
     sessions: &'a Sessions<T>,
     options: &'a Options,
@@ -178,6 +178,8 @@ impl<'a, T> Budget<'a, T> {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled, if no session is connected.
     pub async fn session(&mut self) -> Result<SessionKey> {
+        // The operation may be dropped between two of its requests.
+        self.outcome = self.outcome.map(|_| RequestOutcome::Cancelled);
         let session = self.connected().await;
         if session.is_err() { self.finish(session) } else { session }
     }
@@ -249,7 +251,8 @@ impl<'a, T> Budget<'a, T> {
         let Some(delay) = self.retry.next_delay() else {
             return Err(self.fail(failure));
         };
-        tracing::debug!(parent: &self.span, operation = self.operation, path = %self.path, ?delay, ?failure, "retrying");
+        let (operation, path) = (self.operation, self.path);
+        self.span.in_scope(|| tracing::debug!(operation, %path, ?delay, ?failure, "retrying"));
         let until = Instant::now() + delay;
         if until >= self.deadline {
             return Err(self.fail(failure));
@@ -293,7 +296,7 @@ impl<'a, T> Budget<'a, T> {
             return Ok(());
         }
         let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
-        self.finish(Err(self.error(ErrorKind::InvalidArgument).with_message(message)))
+        Err(self.refuse(ErrorKind::InvalidArgument).with_message(message))
     }
 
     /// Refuses a new node whose ID is not a UUID, and what [`check_size`](Self::check_size) refuses.
@@ -303,9 +306,16 @@ impl<'a, T> Budget<'a, T> {
     pub fn check_node(&mut self, node_id: &NodeId, data: &[u8]) -> Result<()> {
         if !node_id.is_uuid() {
             let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
-            return self.finish(Err(self.error(ErrorKind::InvalidArgument).with_message(why)));
+            return Err(self.refuse(ErrorKind::InvalidArgument).with_message(why));
         }
         self.check_size(data)
+    }
+
+    /// Ends the operation with an [error](Self::error) of this kind, which it returns.
+    #[must_use]
+    pub fn refuse(&mut self, kind: ErrorKind) -> Error {
+        self.outcome = self.outcome.map(|_| RequestOutcome::Failed(kind));
+        self.error(kind)
     }
 
     /// Returns an error of the operation. It is ambiguous if [`ambiguous`](Self::ambiguous) is set.

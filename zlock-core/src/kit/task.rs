@@ -43,9 +43,10 @@ impl Task {
 
     /// Spawns the task on the current runtime.
     ///
-    /// `shut` closes the backend, as far as that is possible without I/O. `run` is called at once. Its future keeps the backend's sessions alive until [`Closing::wait`] completes or no
-    /// further session can begin. Then it ends the last session at the store, and returns
-    /// [`Close::Ended`](crate::Close::Ended) if the store has confirmed that within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
+    /// `shut` closes the backend, as far as that is possible without I/O. `run` is called at once. Its future keeps the backend's
+    /// sessions alive until [`Closing::wait`] completes or no further session can begin. Then it ends the last session at the store,
+    /// and returns [`Close::Ended`](crate::Close::Ended) if the store has confirmed that within
+    /// [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
     ///
     /// # Panics
     /// Panics outside a tokio runtime.

@@ -141,7 +141,7 @@ pub fn write_value<'a, S: ValueStore>(
             }
         });
         // Without an outcome, that of an attempt in an earlier session stays unknown.
-        conclusive?.ok_or_else(|| S::budget(&mut write.operation).error(ErrorKind::SessionLost))
+        conclusive?.ok_or_else(|| S::budget(&mut write.operation).refuse(ErrorKind::SessionLost))
     })
 }
 

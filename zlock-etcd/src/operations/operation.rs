@@ -28,6 +28,12 @@ impl<'a> Operation<'a> {
         Operation { shared, keys: Keys::new(shared.options.prefix(), path), budget }
     }
 
+    /// Returns this as a part of other operations, which is not reported.
+    pub(crate) fn unreported(mut self) -> Self {
+        self.budget = self.budget.unreported();
+        self
+    }
+
     /// Sends the request of `call` to one server, and waits for the answer.
     pub(crate) async fn ask<T, F>(
         &self,

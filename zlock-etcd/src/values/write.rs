@@ -78,7 +78,7 @@ impl ValueStore for Shared {
         let key = receipt_key(self.options.prefix(), receipt);
         let leased = PutOptions::new().with_lease(lease_id(lease));
         let raise = Txn::new().and_then([TxnOp::put(key, "", Some(leased))]);
-        let mut operation = Operation::new(self, "void_write", &path);
+        let mut operation = Operation::new(self, "void_write", &path).unreported();
         receipt.known = revision::of(operation.write_alone(lease, raise).await?.header());
         Ok(())
     }

@@ -10,6 +10,7 @@ mod read;
 pub(crate) mod tls;
 mod url;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// The options of a client on PostgreSQL: the server's hosts, the database, the user, and timeouts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PostgresOptions {
     pub(crate) kit: kit::Options,
     /// What the URL says: hosts as well, which `kit.hosts` has for messages.
@@ -251,6 +252,18 @@ impl PostgresOptions {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Without the parameters for the server, which may have secrets.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("kit", &self.kit)
+            .field("database", &self.database)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("passfile", &self.passfile)
+            .finish_non_exhaustive()
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) async fn create(
 ) -> Result<Created> {
     operation.budget.check_node(node_id, data)?;
     if operation.shared.sessions.own().contains(node_id) {
-        let error = operation.budget.error(ErrorKind::Unexpected);
-        return operation.budget.finish(Err(error.with_message("a node with this ID exists already")));
+        let error = operation.budget.refuse(ErrorKind::Unexpected);
+        return Err(error.with_message("a node with this ID exists already"));
     }
     let mut create = Create { node_id, label, data, lost_in: None };
     repeat!(operation.budget, |session| create.attempt(&mut operation, session))

@@ -1,5 +1,6 @@
 //! An election, as its candidates and those who look for the leader see it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Client {
 ///
 /// On ZooKeeper, the nodes are those of Curator's `LeaderLatch`, and on etcd those of Go's `Election`, of `etcdctl elect` and of
 /// the server's election service. All of them can campaign together.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Election {
     pub(super) client: Client,
     pub(super) lock: LockHandle<Label>,
@@ -244,5 +245,12 @@ impl Election {
     pub async fn request_step_down(&self) -> Result<Option<FencingToken>> {
         let request = self.client.shared_value(self.step_down.as_str())?;
         step_down::request(&request, self.client.inner(), self.path()).await
+    }
+}
+
+/// Without the value, which may be long or secret.
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("path", self.lock.path()).finish_non_exhaustive()
     }
 }

@@ -249,7 +249,7 @@ impl Guard {
     /// lock.
     ///
     /// # Errors
-    /// The loss of the lock, also if another client has written the value; those of [`write_value`](Values::write_value).
+    /// The loss of the lock, also if another client has written the value; those of [`write_value`](zlock_core::Values::write_value).
     pub(crate) async fn release_with_write(
         mut self,
         values: &dyn CoordinationBackend,

@@ -1,5 +1,6 @@
 //! A member's own view of its membership.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::timeout;
@@ -14,7 +15,6 @@ use crate::release::Release;
 /// The member is registered again in each new session, and after an operator has deleted its node. Until then, which is about a
 /// session timeout after a client was cut off, others do not see it, and another client may join with its ID. The membership then
 /// [ends](Self::ended).
-#[derive(Debug)]
 #[must_use = "the member leaves at once if it is dropped"]
 pub struct Membership {
     client: Arc<ClientInner>,
@@ -171,4 +171,11 @@ impl Drop for Membership {
 pub(super) fn remove_in_background(client: &Arc<ClientInner>, keep: &Arc<Keep>) {
     keep.leave();
     client.backend().background().push(client.backend.clone(), LeaveJob(keep.clone()));
+}
+
+/// Without the payload, which may be long or secret.
+impl fmt::Debug for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Membership").field("path", self.path()).finish_non_exhaustive()
+    }
 }

@@ -112,7 +112,8 @@ pub(crate) async fn release_with_write(
         let gone = Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path());
         return Err(gone.with_message(message));
     }
-    rest.done |= deletes;
+    // If the write was found by its bytes alone, they may be another program's.
+    rest.done |= deletes && !refused;
     Ok(())
 }
 

@@ -134,8 +134,7 @@ fn list_next(path: Arc<Path>, operation: &Operation<'_>, session: SessionKey) ->
     shared.runtime.clone().spawn(async move {
         let _turn = path.turn.lock().await;
         path.take_next(session);
-        let mut operation = Operation::new(&shared, "delete", &parent);
-        operation.budget = operation.budget.unreported();
+        let mut operation = Operation::new(&shared, "delete", &parent).unreported();
         let queue = operation.list(session, Consistency::Latest).await;
         tell.send_replace(Some(queue.ok().map(Arc::new)));
     });

@@ -38,6 +38,12 @@ impl<'a> Operation<'a> {
         Operation { shared, server_path: shared.options.server_path(path), budget }
     }
 
+    /// Returns this as a part of other operations, which is not reported.
+    pub(crate) fn unreported(mut self) -> Self {
+        self.budget = self.budget.unreported();
+        self
+    }
+
     /// Returns the path at the server. The chroot is prepended here and not by the client library, which would not create a
     /// missing chroot.
     pub(crate) fn server_path(&self) -> Arc<str> {

@@ -92,7 +92,8 @@ impl ValueStore for Shared {
     /// Waits until the write has taken effect or cannot any more: requests of a session are executed in their order.
     async fn void(self: &Arc<Self>, receipt: &mut Receipt) -> Result<(), Failure> {
         let path = receipt.path().clone();
-        let read = receipt::read(&mut Operation::new(self, "settle_write", &path), receipt).await?;
+        let read =
+            receipt::read(&mut Operation::new(self, "settle_write", &path).unreported(), receipt).await?;
         receipt.known = read.map(|(_, stat)| Witness { version: stat.version, created: None });
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use zlock_testkit::{have_strace, limit};
+use zlock_testkit::{have_strace, limit, limit_if};
 
 use crate::support::{
     at_a_prompt, eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of, run_script,
@@ -309,10 +309,7 @@ async fn the_command_dies_with_both_processes() {
 /// more.
 #[tokio::test]
 async fn the_front_learns_of_the_end_before_the_command_is_reaped() {
-    limit(async {
-        if !have_strace() {
-            return;
-        }
+    limit_if(have_strace(), async {
         let folder = folder();
         let file = folder.path().join("trace");
         let mut strace = at_a_prompt("strace");

@@ -9,7 +9,7 @@ use zlock_core::{
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
 use zlock_testkit::etcd::{self, create, options, path};
-use zlock_testkit::{Etcd, Process, have_etcd, limit, until};
+use zlock_testkit::{Etcd, Process, have_etcd, limit_if, until};
 
 async fn etcdctl(server: &Etcd, args: &[&str]) {
     let command = server.etcdctl(args);
@@ -39,10 +39,7 @@ async fn with_users(server: Etcd) -> Etcd {
 
 #[tokio::test]
 async fn a_user_works_where_it_may() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         let orders = || options(&server.connect_string()).with_user("orders", "secret");
         let prod = orders().with_prefix(LockPath::new("/prod").unwrap());
@@ -83,10 +80,7 @@ async fn grant(server: &Etcd, prefix: &str) {
 /// A restarted server no longer knows the tokens that it has issued.
 #[tokio::test]
 async fn a_token_that_is_forgotten_is_asked_for_again() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         let prod = options(&server.connect_string())
             .with_user("orders", "secret")
@@ -117,10 +111,7 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
 /// A JSON web token names the revision of the users and roles, and is refused once any of them has changed.
 #[tokio::test]
 async fn a_token_of_an_older_revision_is_replaced() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("key");
         std::fs::write(&key, [7; 32]).unwrap();
@@ -143,10 +134,7 @@ async fn a_token_of_an_older_revision_is_replaced() {
 /// A client with a configured user loses nothing when authentication is enabled later.
 #[tokio::test]
 async fn authentication_is_switched_on_while_a_node_is_there() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
         let prod = options(&server.connect_string())
@@ -171,10 +159,7 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
 /// When a permission is revoked, holders and waiters fail with that reason, not as if the server were unavailable.
 #[tokio::test]
 async fn a_revoked_permission_ends_holder_and_waiter() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         for revoke in [
             &["--user=root:toor", "role", "revoke-permission", "--prefix=true", "prod", "/prod/"][..],
             &["--user=root:toor", "user", "revoke-role", "orders", "prod"],
@@ -211,10 +196,7 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
 /// Changing a permission removes it for a moment.
 #[tokio::test]
 async fn a_permission_that_comes_back_in_time_costs_nothing() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         let prod = options(&server.connect_string())
             .with_user("orders", "secret")
@@ -234,10 +216,7 @@ async fn a_permission_that_comes_back_in_time_costs_nothing() {
 
 #[tokio::test]
 async fn wrong_credentials_are_refused_at_once() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         let with = options(&server.connect_string()).with_user("orders", "wrong");
         let error = EtcdBackend::connect(with).await.unwrap_err();
@@ -254,10 +233,7 @@ async fn wrong_credentials_are_refused_at_once() {
 /// The same settings work on a server without authentication.
 #[tokio::test]
 async fn a_user_where_there_are_none() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let with = options(&server.connect_string()).with_user("orders", "secret");
         let backend = EtcdBackend::connect(with).await.unwrap();
@@ -269,10 +245,7 @@ async fn a_user_where_there_are_none() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test]
 async fn tls() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_tls().await;
         let port = server.addr().port();
         for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {
@@ -317,10 +290,7 @@ async fn tls() {
 async fn a_new_certificate_is_read_within_the_session() {
     use zlock_testkit::{Cut, FaultProxy};
 
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_tls().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let folder = tempfile::tempdir().unwrap();
@@ -365,10 +335,7 @@ async fn change_password(server: &Etcd) {
 /// Replacing a password, at the server and in the client's file, costs a connection but not the session.
 #[tokio::test]
 async fn a_new_password_is_read_within_the_session() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         let (backend, path) = (with_password_file(&server, &file).await, path("password"));
@@ -388,10 +355,7 @@ async fn a_new_password_is_read_within_the_session() {
 /// The file may also be late, as long as the session has not reached its deadline.
 #[tokio::test]
 async fn a_new_password_may_reach_the_file_after_the_server() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         let (backend, path) = (with_password_file(&server, &file).await, path("late"));
@@ -420,10 +384,7 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
 
 #[tokio::test]
 async fn a_user_from_the_environment() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         std::fs::write(&file, "secret\n").unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use zlock_recipes::Client;
 use zlock_recipes::job::{Outcome, RecurringJob, Tick};
-use zlock_testkit::{Etcd, Metrics, have_etcd, limit, report};
+use zlock_testkit::{Etcd, Metrics, have_etcd, limit_if, report};
 
 use super::requests::{backend, cost};
 
@@ -29,10 +29,7 @@ fn requests(before: &Metrics, after: &Metrics) -> u64 {
 
 #[tokio::test]
 async fn a_machine_that_finds_the_tick_done_takes_one_request_and_the_one_that_runs_it_four() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let machines = [machine(&server).await, machine(&server).await];
         for tick in 0..4 {

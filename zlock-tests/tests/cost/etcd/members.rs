@@ -1,7 +1,7 @@
 //! The cost of members, by the server's own counters.
 
 use zlock_recipes::{Client, MembersWatch};
-use zlock_testkit::{Etcd, have_etcd, limit, report};
+use zlock_testkit::{Etcd, have_etcd, limit_if, report};
 
 use super::requests::{backend, cost};
 
@@ -15,10 +15,7 @@ async fn see(watches: &mut [MembersWatch], members: usize) {
 
 #[tokio::test]
 async fn a_join_is_one_message_and_each_observer_takes_one_read() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let mut clients = Vec::new();
         for _ in 0..OBSERVERS + 2 {

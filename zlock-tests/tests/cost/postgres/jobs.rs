@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use zlock_recipes::Client;
 use zlock_recipes::job::{Outcome, RecurringJob, Tick};
-use zlock_testkit::{PostgresServer, have_postgres, limit};
+use zlock_testkit::{PostgresServer, have_postgres, limit_if};
 
 use super::requests::{calls, counts, quiet, sent, start};
 
@@ -24,10 +24,7 @@ async fn call(job: &RecurringJob, tick: u32) -> bool {
 
 #[tokio::test]
 async fn a_machine_that_finds_the_tick_done_takes_one_statement_and_the_one_that_runs_it_four() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let machines = [machine(&server).await, machine(&server).await];
         for tick in 0..20 {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use zlock::job::{Outcome, RecurringJob, Tick};
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{have_zookeeper, limit, report};
+use zlock_testkit::{have_zookeeper, limit_if, report};
 
 async fn machine(meter: &Meter) -> RecurringJob {
     connect(meter.hosts(), FOREVER).await.recurring_job("/app/job").unwrap()
@@ -22,10 +22,7 @@ async fn call(job: &RecurringJob, tick: u32) -> bool {
 
 #[tokio::test]
 async fn a_machine_that_finds_the_tick_done_takes_one_request_and_the_one_that_runs_it_five() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let machines = [machine(&meter).await, machine(&meter).await];
         // The first claims of the sessions, which create the record, the parents and the receipts.
@@ -74,10 +71,7 @@ async fn requests(jobs: u32) -> Vec<u64> {
 /// Each value has a receipt of its own, which is kept.
 #[tokio::test]
 async fn each_of_a_hundred_jobs_of_a_client_costs_as_much_as_one() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let (one, hundred) = tokio::join!(requests(1), requests(100));
         report(format!("requests for each tick: {one:?}, of 100 jobs {hundred:?}"));
         // The first runs create the parents, the records and the receipts.

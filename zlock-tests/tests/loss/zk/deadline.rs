@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Label, SessionState, Values, WriteOutcome};
 use zlock_testkit::zk::{Linked, SESSION, backend, connected, create, linked, names, observer, path};
 use zlock_testkit::{
-    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, until, zk_op,
+    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to_if, until, zk_op,
     zookeeper_or_skip, zookeeper_request,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
@@ -67,10 +67,7 @@ async fn unanswered_requests_do_not_move_the_deadline() {
 /// A follower answers, and dies before it informs the leader.
 #[tokio::test]
 async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         // The shortest session timeout that these servers grant: two ticks.
         let tick = Duration::from_secs(1);
         let kind = ZooKeeper::builder().tick(tick).session_timeouts(2 * tick, 60 * tick);

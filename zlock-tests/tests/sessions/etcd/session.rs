@@ -11,7 +11,7 @@ use zlock_recipes::{Client, Release};
 use zlock_testkit::etcd::{
     self, Linked, TTL, connected, create, linked, names, observer, path, revoke, watch,
 };
-use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to, until};
+use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to_if, until};
 
 /// Returns when our session is lost, and when another client sees that the node is gone.
 async fn lost_and_vanished(l: &Linked, path: &LockPath) -> (Instant, Instant) {
@@ -92,10 +92,7 @@ async fn unanswered_keep_alives_do_not_move_the_deadline() {
 /// MX-02, FR-14: the server is killed and restarted within the TTL.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_etcd(), async {
         let server = Etcd::start().await;
         let backend = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
         let mut listener = backend.session_events().listen();
@@ -129,10 +126,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
 /// finds the lease overdue, and by then we have given it up.
 #[tokio::test]
 async fn a_frozen_server() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_etcd(), async {
         let server = Etcd::start().await;
         let backend = etcd::backend(&server.connect_string()).await;
         let path = path("frozen");

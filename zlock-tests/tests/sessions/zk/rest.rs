@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, SessionState, Target};
 use zlock_testkit::zk::{self, Linked, SESSION, connected, create, linked, names, observer, path};
 use zlock_testkit::{
-    Cut, Ensemble, FaultProxy, Flow, ZooKeeper, end_zookeeper_session, have_zookeeper, limit, limit_to,
-    until, zookeeper_or_skip,
+    Cut, Ensemble, FaultProxy, Flow, ZooKeeper, end_zookeeper_session, have_zookeeper, limit, limit_if,
+    limit_to_if, until, zookeeper_or_skip,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::Client;
@@ -26,10 +26,7 @@ async fn packets(server: &ZooKeeper, timeouts: u32) -> f64 {
 #[tokio::test]
 async fn an_idle_session_costs_little_more_than_the_librarys_pings() {
     const TIMEOUTS: u32 = 3;
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let bare = Client::connector()
             .with_session_timeout(SESSION)
@@ -167,10 +164,7 @@ async fn an_idle_session_that_hears_nothing_is_lost() {
 async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create() {
     const TICK: Duration = Duration::from_millis(200);
     const LONG: Duration = Duration::from_secs(6);
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let kind = ZooKeeper::builder().tick(TICK).session_timeouts(TICK, LONG);
         let ensemble = Ensemble::start_with(3, kind).await;
         let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };

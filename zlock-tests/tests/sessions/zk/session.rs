@@ -8,7 +8,7 @@ use zlock_testkit::zk::{
     Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path,
 };
 use zlock_testkit::{
-    Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, have_zookeeper, limit, limit_to, until, zk_op,
+    Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, have_zookeeper, limit, limit_to_if, until, zk_op,
     zookeeper_or_skip, zookeeper_request,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
@@ -17,10 +17,7 @@ use zlock_zk::{ZkBackend, ZkOptions};
 /// whichever is tried first.
 #[tokio::test]
 async fn a_silent_member_costs_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let ensemble = Ensemble::start(3).await;
         let mut proxies = Vec::new();
         for member in ensemble.members() {
@@ -51,10 +48,7 @@ async fn a_silent_member_costs_nothing() {
 /// MX-02, FR-14: an outage that is shorter than the session timeout.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let options = ZkOptions::new([server.connect_string()]);
         let backend = ZkBackend::connect(options).await.unwrap();

@@ -28,6 +28,8 @@ mod policy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+#[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
+mod proxied;
 mod server;
 mod until;
 #[cfg(feature = "zk")]

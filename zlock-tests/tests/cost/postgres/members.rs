@@ -1,18 +1,13 @@
 //! The cost of members and of slots, by the server's own counters.
 
 use tokio::task::yield_now;
-use zlock_recipes::{Client, MembersWatch};
+use zlock_recipes::Client;
 use zlock_testkit::{have_postgres, limit_if, report};
 
 use super::requests::{calls, counts, quiet, sent, since, start};
+use crate::see;
 
 const OBSERVERS: u64 = 3;
-
-async fn see(watches: &mut [MembersWatch], members: usize) {
-    for watch in watches {
-        while watch.changed().await.unwrap().members.len() != members {}
-    }
-}
 
 #[tokio::test]
 async fn a_join_is_one_statement_and_each_observer_takes_one_read() {

@@ -1,23 +1,13 @@
 //! The cost of a job that runs once per tick, by the server's own counters.
 
-use std::convert::Infallible;
-use std::time::{Duration, UNIX_EPOCH};
-
-use zlock::job::{Outcome, RecurringJob, Tick};
+use zlock::job::RecurringJob;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
 use zlock_testkit::{have_zookeeper, limit_if, report};
 
+use crate::call;
+
 async fn machine(meter: &Meter) -> RecurringJob {
     connect(meter.hosts(), FOREVER).await.recurring_job("/app/job").unwrap()
-}
-
-async fn call(job: &RecurringJob, tick: u32) -> bool {
-    let tick = Tick::at(UNIX_EPOCH + Duration::from_secs(60) * (29_000_000 + tick));
-    match job.run(tick, async |_context| Ok::<_, Infallible>(())).await.unwrap() {
-        Outcome::Ran(Ok(())) => true,
-        Outcome::AlreadyRan(_) => false,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test]

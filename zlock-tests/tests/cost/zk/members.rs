@@ -1,18 +1,13 @@
 //! The cost of members and of slots, by the server's own counters.
 
 use tokio::task::yield_now;
-use zlock::MembersWatch;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
 use zlock_testkit::{have_zookeeper, limit_if, report};
 
+use crate::see;
+
 const PATH: &str = "/app/workers";
 const OBSERVERS: u64 = 3;
-
-async fn see(watches: &mut [MembersWatch], members: usize) {
-    for watch in watches {
-        while watch.changed().await.unwrap().members.len() != members {}
-    }
-}
 
 #[tokio::test]
 async fn a_join_is_one_request_and_each_observer_takes_two() {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use zlock_core::{
     CloseReason, CoordinationBackend, Environment, ErrorKind, Label, LockPath, Needs, SessionState, Target,
+    TextOrFile,
 };
-use zlock_etcd::EtcdBackend;
+use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::Client;
-use zlock_testkit::etcd::{self, create, options, path};
+use zlock_testkit::etcd::{self, create, options, path, suspended};
 use zlock_testkit::{Etcd, Process, have_etcd, limit_if, until};
 
 async fn etcdctl(server: &Etcd, args: &[&str]) {
@@ -35,6 +36,12 @@ async fn with_users(server: Etcd) -> Etcd {
         etcdctl(&server, args).await;
     }
     server
+}
+
+/// The options of a user whose locks are below `/prod`.
+fn prod(server: &Etcd, user: &str, password: impl Into<TextOrFile>) -> EtcdOptions {
+    let prod = LockPath::new("/prod").unwrap();
+    options(&server.connect_string()).with_user(user, password).with_prefix(prod)
 }
 
 #[tokio::test]
@@ -82,9 +89,7 @@ async fn grant(server: &Etcd, prefix: &str) {
 async fn a_token_that_is_forgotten_is_asked_for_again() {
     limit_if(have_etcd(), async {
         let server = server_with_users().await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap())
+        let prod = prod(&server, "orders", "secret")
             // A busy machine may need more than the other tests' TTL to start a server.
             .with_ttl(Duration::from_secs(30));
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("token"));
@@ -117,9 +122,7 @@ async fn a_token_of_an_older_revision_is_replaced() {
         std::fs::write(&key, [7; 32]).unwrap();
         let tokens = format!("--auth-token=jwt,sign-method=HS256,priv-key={},ttl=1h", key.display());
         let server = with_users(Etcd::start_with(vec![&*tokens.leak()].leak()).await).await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+        let prod = prod(&server, "orders", "secret");
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("revision"));
         let made = create(&backend, &path, Label::Lock).await;
         etcdctl(&server, &["--user=root:toor", "user", "add", "other:x"]).await;
@@ -137,9 +140,7 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
     limit_if(have_etcd(), async {
         let server = server_with_users().await;
         etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+        let prod = prod(&server, "orders", "secret");
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("switched"));
         let made = create(&backend, &path, Label::Write).await;
         let second = create(&backend, &path, Label::Write).await;
@@ -167,10 +168,7 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
         ] {
             let server = server_with_users().await;
             let connect = async |user, password| {
-                let options = options(&server.connect_string())
-                    .with_user(user, password)
-                    .with_prefix(LockPath::new("/prod").unwrap());
-                let client = Client::new(EtcdBackend::connect(options).await.unwrap());
+                let client = Client::new(EtcdBackend::connect(prod(&server, user, password)).await.unwrap());
                 (client.mutex("/revoked").unwrap(), client)
             };
             let (root, _root) = connect("root", "toor").await;
@@ -198,14 +196,11 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
 async fn a_permission_that_comes_back_in_time_costs_nothing() {
     limit_if(have_etcd(), async {
         let server = server_with_users().await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+        let prod = prod(&server, "orders", "secret");
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("back"));
         let made = create(&backend, &path, Label::Lock).await;
         etcdctl(&server, &["--user=root:toor", "user", "revoke-role", "orders", "prod"]).await;
-        until("suspended", async || backend.session_events().current().state == SessionState::Suspended)
-            .await;
+        suspended(&backend).await;
         etcdctl(&server, &["--user=root:toor", "user", "grant-role", "orders", "prod"]).await;
         etcd::connected(&backend, 1).await;
         assert_eq!(backend.children(&path, None).await.unwrap().len(), 1);
@@ -313,9 +308,7 @@ async fn a_new_certificate_is_read_within_the_session() {
 /// Connects as a user whose password is read from this file, which is written first.
 async fn with_password_file(server: &Etcd, file: &Path) -> EtcdBackend {
     std::fs::write(file, "secret\n").unwrap();
-    let prod = options(&server.connect_string())
-        .with_user("orders", file)
-        .with_prefix(LockPath::new("/prod").unwrap())
+    let prod = prod(server, "orders", file)
         // A busy machine may need more than the other tests' TTL to start the commands.
         .with_ttl(Duration::from_secs(30));
     EtcdBackend::connect(prod).await.unwrap()
@@ -361,8 +354,7 @@ async fn a_new_password_may_reach_the_file_after_the_server() {
         let (backend, path) = (with_password_file(&server, &file).await, path("late"));
         let made = create(&backend, &path, Label::Lock).await;
         change_password(&server).await;
-        until("suspended", async || backend.session_events().current().state == SessionState::Suspended)
-            .await;
+        suspended(&backend).await;
         // No path extends the deadline, or resumes the session, without the server.
         let suspended = backend.session_events().current();
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -10,6 +10,7 @@ use zlock_core::{
 use zlock_recipes::Client;
 use zlock_testkit::zk::{
     FOREVER, Meter, Observer, SESSION, backend, cost, create, mkdir, names, observer, options, path, token,
+    watch,
 };
 use zlock_testkit::{
     Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit, limit_if, until, zookeeper_or_skip,
@@ -52,10 +53,7 @@ async fn acquire_and_release_are_three_requests() {
 /// The second request of a create leaves before the first is answered.
 #[tokio::test]
 async fn a_create_is_one_round_trip() {
-    if !zlock_testkit::have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let proxy = FaultProxy::start_zookeeper(meter.server.addr()).await;
         let options = options(&proxy.connect_string()).with_session_timeout(FOREVER);
@@ -345,9 +343,7 @@ async fn written_data_is_a_change() {
         let observer = observer(&server.connect_string()).await;
         let path = path("data");
         let made = create(&backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
+        let watch = watch(&backend, &path, &made.node).await;
         observer.set_data(&format!("{path}/{}", made.node.name), b"__REVOKE__", None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Changed);
         assert_eq!(backend.data(&path, &made.node).await.unwrap().unwrap().data, b"__REVOKE__");

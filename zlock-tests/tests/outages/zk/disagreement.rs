@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, Existence, Label, LockPath};
+use zlock_core::{CoordinationBackend, Label, LockPath};
 use zlock_recipes::Client;
-use zlock_testkit::zk::{Relay, SESSION, create, operation, options};
+use zlock_testkit::zk::{Relay, SESSION, create, operation, options, watch};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to_if, zk_op};
 use zlock_zk::ZkBackend;
 
@@ -45,9 +45,7 @@ async fn a_waiter_does_not_hammer_servers_that_disagree() {
         // The room on the session's own connection, except for the last node.
         let mut watches = Vec::new();
         for node in &nodes[..room] {
-            let Existence::Watching(watch) = backend.exists_with_watch(&path, node).await.unwrap() else {
-                panic!("{node:?}")
-            };
+            let watch = watch(&*backend, &path, node).await;
             watches.push(watch);
         }
         let client = Client::new(backend);

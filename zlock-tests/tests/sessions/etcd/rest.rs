@@ -6,7 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, SessionState, Target};
 use zlock_etcd::EtcdBackend;
-use zlock_testkit::etcd::{self, Linked, TTL, connected, create, linked, names, observer, options, path};
+use zlock_testkit::etcd::{
+    self, Linked, TTL, connected, create, linked, names, observer, options, path, told,
+};
 use zlock_testkit::{
     Cut, Etcd, EtcdCluster, Flow, etcd_or_skip, have_etcd, have_strace, limit, limit_if, limit_to_if, until,
 };
@@ -148,16 +150,11 @@ async fn a_session_at_rest_that_hears_nothing_is_given_up() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         let l = linked(server).await;
-        let mut listener = l.backend.session_events().listen();
-        listener.next().await.unwrap();
+        let told = told(&l.backend.session_events(), (1, SessionState::Lost)).await;
         at_rest(&l.backend).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        let mut told = Vec::new();
-        for _ in 0..2 {
-            told.push(listener.next().await.unwrap().state);
-        }
-        assert_eq!(told, [SessionState::Suspended, SessionState::Lost]);
+        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
         l.proxy.heal().await;
         connected(&l.backend, 2).await;
     })

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, SessionState, Target, WatchEvent};
 use zlock_testkit::zk::{
-    Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path,
+    Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path, told, watch,
 };
 use zlock_testkit::{
     Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, have_zookeeper, limit, limit_to_if, until, zk_op,
@@ -55,19 +55,8 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         let path = path("restart");
         let made = create(&backend, &path, Label::Lock).await;
         let waiter = create(&backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
-        let mut listener = backend.session_events().listen();
-        listener.next().await.unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.len() < 2 {
-                let session = listener.next().await.unwrap();
-                told.push((session.epoch, session.state));
-            }
-            told
-        });
+        let watch = watch(&backend, &path, &made.node).await;
+        let told = told(&backend.session_events(), (1, SessionState::Connected)).await;
         server.stop();
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
@@ -88,19 +77,8 @@ async fn a_longer_outage_is_a_new_epoch() {
         let l = linked(server).await;
         let path = path("outage");
         let made = create(&l.backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = l.backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
-        let mut listener = l.backend.session_events().listen();
-        listener.next().await.unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.last() != Some(&(2, SessionState::Connected)) {
-                let session = listener.next().await.unwrap();
-                told.push((session.epoch, session.state));
-            }
-            told
-        });
+        let watch = watch(&l.backend, &path, &made.node).await;
+        let told = told(&l.backend.session_events(), (2, SessionState::Connected)).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
         assert_eq!(watch.await, WatchEvent::Changed, "it fires with its session");

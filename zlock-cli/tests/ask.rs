@@ -1,6 +1,7 @@
 //! `zlock ls`, `who`, `revoke` and `watch` on real servers, with holders that use zlock and holders that do not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::process::Stdio;
@@ -11,7 +12,7 @@ use tokio::process::Command;
 use zlock_testkit::{etcd_or_skip, etcdctl, limit, postgres_or_skip, zookeeper_or_skip};
 use zookeeper_client::{Acls, AuthId, CreateMode, Permission};
 
-use crate::support::{folder, number_in, outcome, pid_of, send, zlock};
+use crate::support::{PidFile, folder, number_in, outcome, pid_of, send, unique_name, zlock};
 
 /// Runs zlock with `--json`. Returns its exit code and its output.
 async fn json(url: &str, args: &[&str]) -> (i32, Value) {
@@ -38,9 +39,8 @@ async fn until(url: &str, name: &str, count: usize) -> Vec<Value> {
 
 /// Checks a lock with a `zlock run` that holds it and one that waits for it.
 async fn held_and_waited_for(url: &str) {
-    let folder = folder();
-    let file = folder.path().join("pid");
-    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let file = PidFile::new();
+    let script = format!("echo $$ > {file}; exec sleep 1000");
     let run = |file_script: &str| {
         zlock(&["run", "--url", url, "--shell", "ask/held", "--", file_script])
             .stderr(Stdio::null())
@@ -48,7 +48,7 @@ async fn held_and_waited_for(url: &str) {
             .unwrap()
     };
     let holder = run(&script);
-    let command = number_in(&file).await;
+    let command = file.number().await;
     let mut waiter = run("true");
     let found = until(url, "ask/held", 2).await;
     let environment = std::fs::read(format!("/proc/{command}/environ")).unwrap();
@@ -91,12 +91,11 @@ async fn held_and_waited_for(url: &str) {
 
 /// When an operator removes the node, the command is killed as soon as zlock notices.
 async fn forced(url: &str) {
-    let folder = folder();
-    let file = folder.path().join("pid");
-    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display());
+    let file = PidFile::new();
+    let script = format!("trap '' TERM; echo $$ > {file}; while :; do sleep 0.01; done");
     let args = ["run", "--url", url, "--shell", "ask/forced", "--", &script];
     let holder = zlock(&args).stderr(Stdio::piped()).spawn().unwrap();
-    let command = number_in(&file).await;
+    let command = file.number().await;
     let token = until(url, "ask/forced", 1).await[0]["token"].as_u64().unwrap();
     let (code, removed) = json(url, &["revoke", "--force", "--token", "1", "ask/forced"]).await;
     assert_eq!((code, &removed["removed"]), (1, &0.into()));
@@ -216,36 +215,17 @@ async fn kinds(url: &str) {
     }
 }
 
-/// Makes each function a test of a module that has a function `url`.
-macro_rules! cases {
-    ($($case:ident),*) => {$(
-        #[tokio::test]
-        async fn $case() {
-            limit(async {
-                if let Some(url) = url().await {
-                    super::$case(&url).await;
-                }
-            })
-            .await;
-        }
-    )*};
+on_each_url! {
+    held_and_waited_for,
+    forced,
+    watched,
+    kinds,
+    a_secret_is_in_no_node,
+    a_name_cannot_change_what_is_shown,
 }
 
 mod zookeeper {
     use super::*;
-
-    async fn url() -> Option<String> {
-        Some(format!("zk://{}/{}", zookeeper_or_skip().await?.addr(), unique_name()))
-    }
-
-    cases!(
-        held_and_waited_for,
-        forced,
-        watched,
-        kinds,
-        a_secret_is_in_no_node,
-        a_name_cannot_change_what_is_shown
-    );
 
     /// Shows nodes of Curator and kazoo, and leaves nothing behind.
     #[tokio::test]
@@ -391,19 +371,6 @@ mod etcd {
         .await;
     }
 
-    async fn url() -> Option<String> {
-        Some(format!("etcd://{}/{}", etcd_or_skip().await?.addr(), unique_name()))
-    }
-
-    cases!(
-        held_and_waited_for,
-        forced,
-        watched,
-        kinds,
-        a_secret_is_in_no_node,
-        a_name_cannot_change_what_is_shown
-    );
-
     #[tokio::test]
     async fn foreign_holders_are_shown_and_nothing_is_made() {
         limit(async {
@@ -443,19 +410,6 @@ mod etcd {
 mod postgres {
     use super::*;
 
-    async fn url() -> Option<String> {
-        support::postgres_url(&unique_name()).await
-    }
-
-    cases!(
-        held_and_waited_for,
-        forced,
-        watched,
-        kinds,
-        a_secret_is_in_no_node,
-        a_name_cannot_change_what_is_shown
-    );
-
     /// Locks at two levels, some of them with waiters, and beside them those of a session that is over, which nobody has
     /// cleaned up yet.
     #[tokio::test]
@@ -494,7 +448,7 @@ mod postgres {
     async fn a_script_has_what_the_fence_takes() {
         limit(async {
             let Some(server) = postgres_or_skip().await else { return };
-            let Some(url) = url().await else { return };
+            let Some(url) = support::postgres_url(&unique_name()).await else { return };
             let (folder, script) = (folder(), "echo $ZLOCK_NODE > $FILE; exec sleep 1000");
             let file = folder.path().join("node");
             let mut run = zlock(&["run", "--url", &url, "--shell", "ask/fence", "--", script]);
@@ -528,9 +482,4 @@ async fn all_are_listed(url: &str) {
     }
     let (_, table, _) = outcome(&mut zlock(&["ls", "--url", url])).await;
     assert_eq!((table.lines().count(), table.lines().next()), (601, Some("HOLDERS  WAITERS  LOCK")));
-}
-
-/// Returns a name that no other test uses.
-fn unique_name() -> String {
-    folder().path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned()
 }

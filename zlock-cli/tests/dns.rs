@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::net::UdpSocket;
 use tokio::process::Command;
-use zlock_testkit::{Dns, Etcd, ZooKeeper, have, have_dns, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Dns, Etcd, ZooKeeper, have, have_dns, have_etcd, have_zookeeper, limit, limit_if};
 
 use crate::support::{at_a_prompt, folder, outcome, zlock};
 
@@ -94,10 +94,7 @@ async fn relay(dns: SocketAddr) -> SocketAddr {
 
 #[tokio::test]
 async fn zookeeper() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let Some(system) = System::start().await else { return };
         let server = ZooKeeper::start().await;
         system.dns.serve("_zookeeper._tcp", &[(0, 0, "localhost", server.addr().port())]).await;
@@ -108,10 +105,7 @@ async fn zookeeper() {
 
 #[tokio::test]
 async fn etcd() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let Some(system) = System::start().await else { return };
         let server = Etcd::start().await;
         system.dns.serve("_etcd-client._tcp", &[(0, 0, "localhost", server.addr().port())]).await;

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use zlock_testkit::{
     Ensemble, Etcd, PgBouncer, Port, PostgresServer, ZooKeeper, etcdctl, have_etcd, have_pgbouncer,
-    have_postgres, have_zookeeper, limit, zk_op,
+    have_postgres, have_zookeeper, limit, limit_if, zk_op,
 };
 use zookeeper_client::{Acls, CreateMode};
 
@@ -55,10 +55,7 @@ fn message(findings: &[Value], check: &str) -> String {
 
 #[tokio::test]
 async fn zookeeper() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let url = format!("zk://{}", server.addr());
         let (code, findings) = doctor(&url, &["app"]).await;
@@ -149,10 +146,7 @@ async fn without_containers(server: SocketAddr) -> SocketAddr {
 
 #[tokio::test]
 async fn a_zookeeper_that_is_too_old_is_named() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let url = format!("zk://{}", without_containers(server.addr()).await);
         let (code, _, stderr) = outcome(&mut zlock(&["run", "--url", &url, "a/b", "--", "true"])).await;
@@ -177,10 +171,7 @@ async fn a_zookeeper_that_is_too_old_is_named() {
 /// Locks work, but one server has lost the others.
 #[tokio::test]
 async fn a_server_that_is_cut_off_is_a_finding() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let ensemble = Ensemble::start_linked(3, ZooKeeper::builder()).await;
         let follower = ensemble.followers().await[0];
         let member = &ensemble.members()[follower];
@@ -202,10 +193,7 @@ async fn a_server_that_is_cut_off_is_a_finding() {
 
 #[tokio::test]
 async fn a_lock_that_another_client_holds_shows_no_permission() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let url = format!("zk://{}", server.addr());
         let client = zlock::connect(&url).await.unwrap();
@@ -221,10 +209,7 @@ async fn a_lock_that_another_client_holds_shows_no_permission() {
 
 #[tokio::test]
 async fn etcd() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let url = format!("etcd://{}/app", server.addr());
         let (code, findings) = doctor(&url, &[]).await;
@@ -260,10 +245,7 @@ async fn etcd() {
 
 #[tokio::test]
 async fn an_etcd_that_grants_longer_sessions_only() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start_with(&["--election-timeout=4000", "--heartbeat-interval=400"]).await;
         let (code, findings) = doctor(&format!("etcd://{}?session_timeout=3s", server.addr()), &[]).await;
         assert_eq!((code, bad(&findings)), (1, vec!["session timeout: 6s instead of 3s".to_owned()]));
@@ -281,10 +263,7 @@ async fn set_up(server: &PostgresServer) {
 
 #[tokio::test]
 async fn postgres() {
-    limit(async {
-        if !have_postgres() {
-            return;
-        }
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         let url = server.url();
         // Without the schema, there is no session, but the server is examined.
@@ -335,10 +314,7 @@ async fn postgres() {
 
 #[tokio::test]
 async fn a_replica_alone_is_no_store() {
-    limit(async {
-        if !have_postgres() {
-            return;
-        }
+    limit_if(have_postgres(), async {
         let primary = PostgresServer::start().await;
         set_up(&primary).await;
         let replica = primary.replica().await;
@@ -357,10 +333,7 @@ async fn a_replica_alone_is_no_store() {
 
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_named() {
-    limit(async {
-        if !have_pgbouncer() {
-            return;
-        }
+    limit_if(have_pgbouncer(), async {
         let server = PostgresServer::start().await;
         set_up(&server).await;
         let pooler = PgBouncer::start(&server).await;
@@ -402,10 +375,7 @@ async fn a_server_that_is_not_there_is_a_finding() {
 
 #[tokio::test]
 async fn a_bench_runs_only_with_consent() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::shared().await;
         let url = format!("etcd://{}/bench", server.addr());
         let (code, stdout, stderr) = outcome(&mut zlock(&["bench", &url])).await;

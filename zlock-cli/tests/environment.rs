@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use tokio::process::Command;
-use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit, limit_if};
 use zookeeper_client::{AuthId, CreateMode, Permission};
 
 use crate::support::{folder, outcome, zlock};
@@ -48,10 +48,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 /// The user may read and write nothing but the keys below the prefix.
 #[tokio::test]
 async fn a_user_of_etcd() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         for args in [
             &["user", "add", "root:s3cret"][..],
@@ -86,10 +83,7 @@ async fn a_user_of_etcd() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test]
 async fn etcd_over_tls() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let (folder, server) = (folder(), Etcd::start_tls().await);
         let ca = write(folder.path(), "ca.pem", &server.certificate());
         let url = format!("etcd://{}?connect_timeout=5s", server.addr());
@@ -102,10 +96,7 @@ async fn etcd_over_tls() {
 /// The nodes below the chroot are for one user.
 #[tokio::test]
 async fn a_user_of_zookeeper() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let raw = zookeeper_client::Client::connector().with_auth("digest", b"orders:s3cret");
         let raw = raw.connect(&server.connect_string()).await.unwrap();
@@ -124,10 +115,7 @@ async fn a_user_of_zookeeper() {
 #[cfg(feature = "zk-sasl")]
 #[tokio::test]
 async fn a_sasl_user_of_zookeeper() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let folder = folder();
         let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
         let users = format!("Server {{ {module} required user_orders=\"s3cret\"; }};");
@@ -164,10 +152,7 @@ async fn a_sasl_user_of_zookeeper() {
 #[cfg(feature = "zk-tls")]
 #[tokio::test]
 async fn zookeeper_over_tls() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let (folder, server) = (folder(), ZooKeeper::builder().tls().start().await);
         let (addr, tls) = server.tls();
         let ca = write(folder.path(), "ca.pem", tls.certificate());

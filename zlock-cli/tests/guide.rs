@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
-use zlock_testkit::{etcd_or_skip, have, limit};
+use zlock_testkit::{etcd_or_skip, have, limit, limit_if};
 
 use crate::support::{folder, outcome};
 
@@ -80,10 +80,7 @@ const TIME: &str = "18:00:05";
 
 #[tokio::test]
 async fn cron() {
-    limit(async {
-        if !have_faketime() {
-            return;
-        }
+    limit_if(have_faketime(), async {
         let Some(machine) = Machine::set_up().await else { return };
         let table = text("crontab");
         let line = table.lines().find(|line| line.starts_with('*')).unwrap();
@@ -114,10 +111,7 @@ async fn cron() {
 /// report. With the tick, one does.
 #[tokio::test]
 async fn two_machines_whose_clocks_differ_make_one_report_each_tick() {
-    limit(async {
-        if !have_faketime() {
-            return;
-        }
+    limit_if(have_faketime(), async {
         let Some(machine) = Machine::set_up().await else { return };
         machine.install("make-report", "echo $* >> reports");
         let reports = async || machine.run("cat reports; rm -f reports").await.1.lines().count();
@@ -200,10 +194,7 @@ async fn one_at_a_time_is_not_once() {
 
 #[tokio::test]
 async fn systemd() {
-    limit(async {
-        if !have_faketime() {
-            return;
-        }
+    limit_if(have_faketime(), async {
         let Some(machine) = Machine::set_up().await else { return };
         let unit = text("zlock-backup.service");
         let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();

@@ -1,6 +1,7 @@
 //! `zlock jobs`: jobs of `zlock run` and of programs, in every state.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::convert::Infallible;
@@ -10,9 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zlock::Client;
 use zlock::job::{Outcome, Tick};
-use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
 
-use crate::support::{folder, number_in, outcome, zlock};
+use crate::support::{PidFile, outcome, zlock};
 
 /// More than there are reads in flight.
 const MANY: usize = 150;
@@ -73,12 +73,11 @@ async fn are_listed(url: &str) {
     assert_eq!(run(url, &["--tick", "1h", "jobs/report", "--", "true"]).await, 0);
     assert_eq!(run(url, &["--tick", "1h", "jobs/fails", "--", "false"]).await, 1);
     assert_eq!(run(url, &["--once", "v1.2", "jobs/migrate", "--", "true"]).await, 0);
-    let folder = folder();
-    let file = folder.path().join("pid");
-    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let file = PidFile::new();
+    let script = format!("echo $$ > {file}; exec sleep 1000");
     let mut long = zlock(&["run", "--url", url, "--tick", "1h", "--shell", "jobs/long", "--", &script]);
     let long = long.stderr(Stdio::null()).spawn().unwrap();
-    number_in(&file).await;
+    file.number().await;
 
     let (code, table, stderr) = outcome(&mut zlock(&["jobs", "--url", url, "jobs"])).await;
     assert_eq!(code, 0);
@@ -126,33 +125,4 @@ async fn are_listed(url: &str) {
     drop(long);
 }
 
-fn unique_name() -> String {
-    folder().path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned()
-}
-
-#[tokio::test]
-async fn jobs_on_zookeeper_are_listed() {
-    limit(async {
-        let Some(server) = zookeeper_or_skip().await else { return };
-        are_listed(&format!("zk://{}/{}", server.addr(), unique_name())).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn jobs_on_etcd_are_listed() {
-    limit(async {
-        let Some(server) = etcd_or_skip().await else { return };
-        are_listed(&format!("etcd://{}/{}", server.addr(), unique_name())).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn jobs_on_postgres_are_listed() {
-    limit(async {
-        let Some(url) = support::postgres_url(&unique_name()).await else { return };
-        are_listed(&url).await;
-    })
-    .await;
-}
+on_each_url! { are_listed, }

@@ -1,6 +1,7 @@
 //! `zlock lead`, `leader`, `get`, `set` and `watch-value`, on real servers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::path::Path;
@@ -10,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
-use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
+use zlock_testkit::{etcd_or_skip, limit};
 
 use crate::support::{POLL, folder, outcome, pid_of, send, zlock, zlock_at};
 
@@ -55,6 +56,7 @@ async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
 
 /// Candidates that step down, are killed, and lose their nodes. The command runs in each term.
 async fn lead_again_after_each_loss(url: &str) {
+    let url = &support::with(url, "session_timeout=4s");
     let folder = folder();
     let terms = folder.path().join("terms");
     let leader = |args: &[&str]| {
@@ -124,35 +126,6 @@ async fn lead_again_after_each_loss(url: &str) {
     assert_eq!(outcome(&mut leader(&[])).await.0, 1);
     let written = std::fs::read_to_string(&terms).unwrap();
     assert_eq!(written.lines().count(), 5, "{written}");
-}
-
-#[tokio::test]
-async fn on_zookeeper_a_candidate_leads_again_after_each_loss() {
-    limit(async {
-        let Some(server) = zookeeper_or_skip().await else { return };
-        let url = format!("zk://{}/lead?session_timeout=4s", server.connect_string());
-        lead_again_after_each_loss(&url).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_etcd_a_candidate_leads_again_after_each_loss() {
-    limit(async {
-        let Some(server) = etcd_or_skip().await else { return };
-        let url = format!("etcd://{}/lead?session_timeout=4s", server.connect_string());
-        lead_again_after_each_loss(&url).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_postgres_a_candidate_leads_again_after_each_loss() {
-    limit(async {
-        let Some(url) = support::postgres_url("lead").await else { return };
-        lead_again_after_each_loss(&format!("{url}&session_timeout=4s")).await;
-    })
-    .await;
 }
 
 /// The command ends by itself: so does zlock, with its code, and the term is over.
@@ -291,29 +264,7 @@ async fn values(url: &str) {
     watch.kill().await.unwrap();
 }
 
-#[tokio::test]
-async fn on_zookeeper_values_are_written_read_and_watched() {
-    limit(async {
-        let Some(server) = zookeeper_or_skip().await else { return };
-        values(&format!("zk://{}/values", server.connect_string())).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_etcd_values_are_written_read_and_watched() {
-    limit(async {
-        let Some(server) = etcd_or_skip().await else { return };
-        values(&format!("etcd://{}/values", server.connect_string())).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_postgres_values_are_written_read_and_watched() {
-    limit(async {
-        let Some(url) = support::postgres_url("values").await else { return };
-        values(&url).await;
-    })
-    .await;
+on_each_url! {
+    lead_again_after_each_loss,
+    values,
 }

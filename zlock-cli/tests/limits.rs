@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
-use zlock_testkit::{have, have_strace, limit};
+use zlock_testkit::{have, have_strace, limit, limit_if};
 
 use crate::support::{at_a_prompt, outcome};
 
@@ -53,10 +53,7 @@ fn as_user(user: &str, before: &[&str]) -> Command {
 /// says.
 #[tokio::test]
 async fn a_command_that_proc_hides_ends() {
-    limit(async {
-        if !have_root() {
-            return;
-        }
+    limit_if(have_root(), async {
         let (folder, command) = folder();
         let program = copy(Path::new("/bin/false"), folder.path(), "false", 0o4755);
         let hide = "mount -t proc -o hidepid=1 proc /proc && exec \"$0\" \"$@\"";
@@ -71,10 +68,7 @@ async fn a_command_that_proc_hides_ends() {
 /// written, and the command runs.
 #[tokio::test]
 async fn a_command_runs_if_no_thread_can_be_started() {
-    limit(async {
-        if !have_strace() {
-            return;
-        }
+    limit_if(have_strace(), async {
         let folder = support::folder();
         let trace = folder.path().join("trace");
         let mut run = at_a_prompt("strace");
@@ -91,10 +85,7 @@ async fn a_command_runs_if_no_thread_can_be_started() {
 /// With room for the front only, for front and keeper, and for these and the thread that writes messages.
 #[tokio::test]
 async fn a_process_that_the_system_refuses_is_no_fault_of_the_command() {
-    limit(async {
-        if !have_root() {
-            return;
-        }
+    limit_if(have_root(), async {
         let (_folder, command) = folder();
         for room in 1..=3 {
             // Processes of an earlier run may not be reaped yet.
@@ -113,10 +104,7 @@ async fn a_process_that_the_system_refuses_is_no_fault_of_the_command() {
 /// The library for ZooKeeper starts threads, and panics if it cannot.
 #[tokio::test]
 async fn without_threads_no_server_is_asked() {
-    limit(async {
-        if !have_root() {
-            return;
-        }
+    limit_if(have_root(), async {
         let (_folder, command) = folder();
         let url = "zk://127.0.0.1:1?connect_timeout=300ms";
         for (room, args) in [(2, &["ls"][..]), (3, &["run", "a", "--", "echo", "ran"])] {

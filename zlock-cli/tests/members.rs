@@ -1,6 +1,7 @@
 //! `zlock join` and `zlock members`, on real servers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::path::Path;
@@ -41,7 +42,8 @@ async fn begun(lines: &Path, count: usize) -> String {
     }
 }
 
-async fn join_and_look(url: &str) {
+async fn members_join_wait_and_take_over(url: &str) {
+    let url = &support::with(url, "session_timeout=4s");
     let folder = folder();
     let lines = folder.path().join("lines");
     let (code, text, _) = outcome(&mut members(url, &["--json"])).await;
@@ -90,24 +92,6 @@ async fn join_and_look(url: &str) {
     watch.kill().await.unwrap();
 }
 
-#[tokio::test]
-async fn on_zookeeper_members_join_wait_and_take_over() {
-    limit(async {
-        let Some(server) = zookeeper_or_skip().await else { return };
-        join_and_look(&format!("zk://{}/members?session_timeout=4s", server.connect_string())).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_etcd_members_join_wait_and_take_over() {
-    limit(async {
-        let Some(server) = etcd_or_skip().await else { return };
-        join_and_look(&format!("etcd://{}/members?session_timeout=4s", server.connect_string())).await;
-    })
-    .await;
-}
-
 /// The front kills a keeper that hangs, whose session lasts a little longer. That is not another client.
 #[tokio::test]
 async fn a_member_waits_for_its_own_last_session_to_end() {
@@ -132,6 +116,7 @@ async fn a_member_waits_for_its_own_last_session_to_end() {
 
 /// Two members with one ID do not end each other for ever: the one that has lost it to a living one ends.
 async fn the_loser_of_a_take_over_ends(url: &str) {
+    let url = &support::with(url, "session_timeout=4s");
     let folder = folder();
     let lines = folder.path().join("lines");
     let script = format!("echo one >> {}; exec sleep 1000", lines.display());
@@ -157,25 +142,8 @@ async fn the_loser_of_a_take_over_ends(url: &str) {
     two.wait().await.unwrap();
 }
 
-#[tokio::test]
-async fn on_zookeeper_the_loser_of_a_take_over_ends() {
-    limit(async {
-        let Some(server) = zookeeper_or_skip().await else { return };
-        let url = format!("zk://{}/losers?session_timeout=4s", server.connect_string());
-        the_loser_of_a_take_over_ends(&url).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_etcd_the_loser_of_a_take_over_ends() {
-    limit(async {
-        let Some(server) = etcd_or_skip().await else { return };
-        let url = format!("etcd://{}/losers?session_timeout=4s", server.connect_string());
-        the_loser_of_a_take_over_ends(&url).await;
-    })
-    .await;
-}
+on_url! { on_zookeeper, support::zookeeper_url(); members_join_wait_and_take_over, the_loser_of_a_take_over_ends, }
+on_url! { on_etcd, support::etcd_url(); members_join_wait_and_take_over, the_loser_of_a_take_over_ends, }
 
 /// Take-over replaces members alone. What has the name is said, and not that it is another client.
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! Output that cannot be written is a failure, and hides no result. A reader that is gone is none.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::process::Stdio;
 
 use tokio::process::Command;
-use zlock_testkit::{Port, etcd_or_skip, limit, zookeeper_or_skip};
+use zlock_testkit::{Port, limit};
 
 use crate::support::{pid_of, zlock};
 
@@ -77,32 +78,4 @@ async fn every_subcommand_that_asks(url: &str) {
     assert_eq!((code, stderr.contains("No space left")), (125, true), "{stderr}");
 }
 
-#[tokio::test]
-async fn zookeeper() {
-    limit(async {
-        if let Some(server) = zookeeper_or_skip().await {
-            every_subcommand_that_asks(&format!("zk://{}", server.addr())).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn etcd() {
-    limit(async {
-        if let Some(server) = etcd_or_skip().await {
-            every_subcommand_that_asks(&format!("etcd://{}", server.addr())).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn postgres() {
-    limit(async {
-        if let Some(url) = support::postgres_url("output").await {
-            every_subcommand_that_asks(&url).await;
-        }
-    })
-    .await;
-}
+on_each_url! { every_subcommand_that_asks, }

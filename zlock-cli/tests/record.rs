@@ -1,6 +1,7 @@
 //! `zlock record` on real servers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::process::Stdio;
@@ -8,7 +9,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
-use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
+use zlock_testkit::limit;
 
 use crate::support::{folder, number_in, outcome, pid_of, send, zlock};
 
@@ -66,35 +67,7 @@ async fn recorded(url: &str) {
     assert!(page.starts_with("<!doctype html>") && page.contains("/recorded, from 20"), "{page}");
 }
 
-#[tokio::test]
-async fn recorded_on_zookeeper() {
-    limit(async {
-        if let Some(server) = zookeeper_or_skip().await {
-            recorded(&format!("zk://{}", server.addr())).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn recorded_on_etcd() {
-    limit(async {
-        if let Some(server) = etcd_or_skip().await {
-            recorded(&format!("etcd://{}", server.addr())).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn recorded_on_postgres() {
-    limit(async {
-        if let Some(url) = support::postgres_url("record").await {
-            recorded(&url).await;
-        }
-    })
-    .await;
-}
+on_each_url! { recorded, }
 
 #[tokio::test]
 async fn a_recording_of_nothing_ends_in_time_and_goes_to_standard_output() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use zlock::ErrorKind;
-use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to, report};
+use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to_if, report};
 
 use crate::support::{BEATS, beating, folder, last_beat, nanos, written, zlock};
 
@@ -25,10 +25,7 @@ fn beat() {
 /// The leader and the command are on one side of the cut, the majority and the next client on the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_replaced_leader_a_command_ends_before_the_next_holder_begins() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(support::LIMIT, async {
+    limit_to_if(support::LIMIT, have_zookeeper(), async {
         let ensemble = Ensemble::start_linked(3, ZooKeeper::builder().tick(TICK)).await;
         let leader = ensemble.leader().await;
         let others: Vec<_> = (0..3).filter(|n| *n != leader).map(|n| &ensemble.members()[n]).collect();

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use zlock_testkit::{Flow, Port, ZooKeeper, have_zookeeper, limit};
+use zlock_testkit::{Flow, Port, ZooKeeper, have_zookeeper, limit, limit_if};
 
 use crate::support::{Site, folder, outcome, written, zlock};
 
@@ -32,10 +32,7 @@ async fn a_server_that_is_not_there_is_named_within_the_time_limit() {
 /// The kernel accepts connections for a server that is frozen, until its queue is full.
 #[tokio::test]
 async fn a_frozen_server_is_no_firewall() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         server.pause();
         let url = format!("zk://{}?connect_timeout=5s", server.addr());
@@ -58,10 +55,7 @@ async fn a_frozen_server_is_no_firewall() {
 
 #[tokio::test]
 async fn a_limit_of_connections_is_named() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().config("maxClientCnxns=1").start().await;
         let _only = TcpStream::connect(server.addr()).unwrap();
         let url = format!("zk://{}", server.addr());

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;
 use zlock_testkit::limit;
 
-use crate::support::{exit_code, folder, is_alive, is_dead, number_in, outcome, run_script, send, zlock};
+use crate::support::{PidFile, exit_code, folder, is_alive, is_dead, outcome, run_script, send, zlock};
 
 #[tokio::test]
 async fn the_exit_code_is_that_of_the_command() {
@@ -203,14 +203,12 @@ async fn without_a_shell_arguments_are_left_alone() {
 #[tokio::test]
 async fn what_the_command_leaves_in_its_group_is_dead_before_the_lock_is_released() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
-        let script =
-            format!("(trap '' TERM HUP; echo $$; exec sleep 1000) > {} & sleep 0.1; exit 5", file.display());
+        let file = PidFile::new();
+        let script = format!("(trap '' TERM HUP; echo $$; exec sleep 1000) > {file} & sleep 0.1; exit 5");
         let (code, ..) = outcome(&mut run_script(&script)).await;
         assert_eq!(code, 5);
         // `$$` is the shell's own number; the sleeper is found as its group.
-        let group = number_in(&file).await;
+        let group = file.number().await;
         is_dead(group).await;
         assert!(
             rustix::process::test_kill_process_group(rustix::process::Pid::from_raw(group).unwrap()).is_err()
@@ -223,15 +221,11 @@ async fn what_the_command_leaves_in_its_group_is_dead_before_the_lock_is_release
 #[tokio::test]
 async fn what_has_left_the_group_outlives_a_command_that_ends_by_itself() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
-        let script = format!(
-            "setsid sh -c 'echo $$ > {0}; exec sleep 1000' & while ! [ -s {0} ]; do sleep 0.01; done; exit 5",
-            file.display()
-        );
+        let file = PidFile::new();
+        let script = format!("setsid sh -c 'echo $$ > {file}; exec sleep 1000' & while ! [ -s {file} ]; do sleep 0.01; done; exit 5");
         // The daemon keeps standard output and error open.
         let code = exit_code(run_script(&script).spawn().unwrap()).await;
-        let daemon = number_in(&file).await;
+        let daemon = file.number().await;
         assert!(code == 5 && is_alive(daemon), "{code}");
         send(daemon, Signal::KILL);
     })

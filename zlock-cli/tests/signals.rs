@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use zlock_testkit::{have_strace, limit};
+use zlock_testkit::{have_strace, limit, limit_if};
 
 use crate::support::{
-    at_a_prompt, eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of, run_script,
-    send, state, written, zlock,
+    PidFile, at_a_prompt, eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of,
+    run_script, send, state, written, zlock,
 };
 
 /// Returns a command that reports the signals it receives, with a child that does the same.
@@ -65,11 +65,10 @@ async fn signals_reach_the_command_and_its_children() {
 async fn a_signal_that_ends_the_command_is_the_exit_code() {
     limit(async {
         for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
-            let folder = folder();
-            let file = folder.path().join("pid");
-            let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+            let file = PidFile::new();
+            let script = format!("echo $$ > {file}; exec sleep 1000");
             let child = run_script(&script).spawn().unwrap();
-            let command = number_in(&file).await;
+            let command = file.number().await;
             send(pid_of(&child), signal);
             assert_eq!(exit_code(child).await, code);
             assert!(!is_alive(command));
@@ -125,12 +124,10 @@ async fn kill_9_of_the_keeper_takes_the_command_and_its_children_down() {
 #[tokio::test]
 async fn kill_9_of_the_keeper_finds_children_that_left_the_group() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("left");
-        let script =
-            format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & exec sleep 1000", file.display());
+        let file = PidFile::new();
+        let script = format!("setsid sh -c 'echo $$ > {file}; exec sleep 1000' & exec sleep 1000");
         let child = run_script(&script).spawn().unwrap();
-        let left = number_in(&file).await;
+        let left = file.number().await;
         send(keeper_of(pid_of(&child)).await, Signal::KILL);
         assert_eq!(exit_code(child).await, 125);
         is_dead(left).await;
@@ -174,11 +171,10 @@ async fn kill_9_of_the_keeper_finds_a_chain_of_processes() {
 #[tokio::test]
 async fn the_keeper_outlives_what_is_sent_to_the_job() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
-        let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+        let file = PidFile::new();
+        let script = format!("echo $$ > {file}; exec sleep 1000");
         let child = run_script(&script).process_group(0).spawn().unwrap();
-        let command = number_in(&file).await;
+        let command = file.number().await;
         let (front, keeper) = (pid_of(&child), keeper_of(pid_of(&child)).await);
         rustix::process::kill_process_group(rustix::process::Pid::from_raw(front).unwrap(), Signal::STOP)
             .unwrap();
@@ -200,12 +196,11 @@ async fn the_keeper_outlives_what_is_sent_to_the_job() {
 #[tokio::test]
 async fn a_command_that_is_stopped_goes_on_when_zlock_does() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
-        let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+        let file = PidFile::new();
+        let script = format!("echo $$ > {file}; exec sleep 1000");
         // Not in the group of this test, which would be stopped on a terminal.
         let child = run_script(&script).process_group(0).spawn().unwrap();
-        let command = number_in(&file).await;
+        let command = file.number().await;
         send(pid_of(&child), Signal::TSTP);
         eventually("a command that is stopped", || (state(command) == Some('T')).then_some(())).await;
         send(pid_of(&child), Signal::CONT);
@@ -220,14 +215,11 @@ async fn a_command_that_is_stopped_goes_on_when_zlock_does() {
 #[tokio::test]
 async fn orphans_are_reaped_while_the_command_runs() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("orphan");
-        let script = format!(
-            "sh -c 'sh -c \"echo \\$\\$ > {}; sleep 0.05; true\" & true'; exec sleep 1000",
-            file.display()
-        );
+        let file = PidFile::new();
+        let script =
+            format!("sh -c 'sh -c \"echo \\$\\$ > {file}; sleep 0.05; true\" & true'; exec sleep 1000");
         let _child = run_script(&script).spawn().unwrap();
-        let orphan = number_in(&file).await;
+        let orphan = file.number().await;
         eventually("no orphan, not even a zombie", || state(orphan).is_none().then_some(())).await;
     })
     .await;
@@ -237,12 +229,10 @@ async fn orphans_are_reaped_while_the_command_runs() {
 #[tokio::test]
 async fn kill_9_of_the_keeper_takes_a_command_down_that_the_kernel_leaves_alone() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
-        let script =
-            format!("exec setpriv --pdeathsig clear sh -c 'echo $$ > {}; exec sleep 1000'", file.display());
+        let file = PidFile::new();
+        let script = format!("exec setpriv --pdeathsig clear sh -c 'echo $$ > {file}; exec sleep 1000'");
         let child = run_script(&script).spawn().unwrap();
-        let command = number_in(&file).await;
+        let command = file.number().await;
         send(keeper_of(pid_of(&child)).await, Signal::KILL);
         assert_eq!(exit_code(child).await, 125);
         assert!(!is_alive(command));
@@ -254,16 +244,14 @@ async fn kill_9_of_the_keeper_takes_a_command_down_that_the_kernel_leaves_alone(
 #[tokio::test]
 async fn what_zlock_has_not_started_is_left_alone() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
+        let file = PidFile::new();
         let script = format!(
-            "sleep 1000 & echo $! > {}; exec {} run --url mem://t --shell a -- 'kill -KILL $PPID; sleep 1000'",
-            file.display(),
+            "sleep 1000 & echo $! > {file}; exec {} run --url mem://t --shell a -- 'kill -KILL $PPID; sleep 1000'",
             env!("CARGO_BIN_EXE_zlock")
         );
         let child = tokio::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();
         assert_eq!(exit_code(child).await, 125);
-        let other = number_in(&file).await;
+        let other = file.number().await;
         assert!(is_alive(other));
         send(other, Signal::KILL);
     })
@@ -274,12 +262,10 @@ async fn what_zlock_has_not_started_is_left_alone() {
 #[tokio::test]
 async fn kill_9_of_zlock_finds_children_that_left_the_group() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("left");
-        let script =
-            format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & exec sleep 1000", file.display());
+        let file = PidFile::new();
+        let script = format!("setsid sh -c 'echo $$ > {file}; exec sleep 1000' & exec sleep 1000");
         let child = run_script(&script).spawn().unwrap();
-        let left = number_in(&file).await;
+        let left = file.number().await;
         send(pid_of(&child), Signal::KILL);
         is_dead(left).await;
     })
@@ -290,11 +276,10 @@ async fn kill_9_of_zlock_finds_children_that_left_the_group() {
 #[tokio::test]
 async fn the_command_dies_with_both_processes() {
     limit(async {
-        let folder = folder();
-        let file = folder.path().join("pid");
-        let script = format!("trap '' HUP TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display());
+        let file = PidFile::new();
+        let script = format!("trap '' HUP TERM; echo $$ > {file}; while :; do sleep 0.01; done");
         let mut child = run_script(&script).spawn().unwrap();
-        let command = number_in(&file).await;
+        let command = file.number().await;
         let keeper = keeper_of(pid_of(&child)).await;
         send(pid_of(&child), Signal::STOP);
         send(keeper, Signal::KILL);
@@ -309,10 +294,7 @@ async fn the_command_dies_with_both_processes() {
 /// more.
 #[tokio::test]
 async fn the_front_learns_of_the_end_before_the_command_is_reaped() {
-    limit(async {
-        if !have_strace() {
-            return;
-        }
+    limit_if(have_strace(), async {
         let folder = folder();
         let file = folder.path().join("trace");
         let mut strace = at_a_prompt("strace");

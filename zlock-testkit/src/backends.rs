@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use zlock_core::{
-    CoordinationBackend, Created, Existence, Label, LockPath, Needs, Node, NodeId, NodeIds, SessionState,
-    Watch,
+    CoordinationBackend, Created, Existence, Label, LockPath, Needs, Node, NodeId, NodeIds, SessionEvents,
+    SessionState, Watch,
 };
 use zlock_recipes::{Guard, Release};
 
@@ -36,7 +38,7 @@ pub async fn create(backend: &impl CoordinationBackend, path: &LockPath, label: 
 ///
 /// # Panics
 /// Panics if it does not, or if its label has changed.
-pub async fn watch(backend: &impl CoordinationBackend, path: &LockPath, node: &Node) -> Watch {
+pub async fn watch(backend: &(impl CoordinationBackend + ?Sized), path: &LockPath, node: &Node) -> Watch {
     match backend.exists_with_watch(path, node).await.unwrap() {
         Existence::Watching(watch) => watch,
         other => panic!("{other:?}"),
@@ -53,6 +55,51 @@ pub async fn connected(backend: &impl CoordinationBackend, epoch: u64) {
         session.epoch == epoch && session.state == SessionState::Connected
     })
     .await;
+}
+
+/// Waits until the session is suspended.
+///
+/// # Panics
+/// See [`until`].
+pub async fn suspended(backend: &impl CoordinationBackend) {
+    let events = backend.session_events();
+    until("suspended", async || events.current().state == SessionState::Suspended).await;
+}
+
+/// Collects what a listener is told from now on, up to this epoch and state.
+pub async fn told(events: &SessionEvents, last: (u64, SessionState)) -> JoinHandle<Vec<(u64, SessionState)>> {
+    let mut listener = events.listen();
+    listener.next().await;
+    tokio::spawn(async move {
+        let mut told = Vec::new();
+        while told.last() != Some(&last)
+            && let Some(session) = listener.next().await
+        {
+            told.push((session.epoch, session.state));
+        }
+        told
+    })
+}
+
+/// Returns when the backend's first session is lost, and when another client sees that its node is gone.
+///
+/// # Panics
+/// Panics if the first session ends in another way.
+pub async fn lost_and_gone(
+    backend: &impl CoordinationBackend,
+    is_gone: impl AsyncFnMut() -> bool,
+) -> (Instant, Instant) {
+    let mut events = backend.session_events();
+    let lost = async {
+        let session = events.ended(1).await;
+        assert_eq!((session.epoch, session.state), (1, SessionState::Lost));
+        Instant::now()
+    };
+    let gone = async {
+        until("the node is gone", is_gone).await;
+        Instant::now()
+    };
+    tokio::join!(lost, gone)
 }
 
 /// Releases a lock that is held.

@@ -7,7 +7,7 @@
 //! - [`FaultProxy`], from `zlock-suite`, sits between a client and a server, and breaks the link in every way that a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`Journal`] is the evidence that contenders in several processes leave.
-//! - [`limit`] ends a test that hangs, and [`until`] waits for a condition.
+//! - [`limit`] ends a test that hangs, [`limit_if`] also skips one whose server is missing, and [`until`] waits for a condition.
 //! - The modules `mem`, `zk`, `etcd` and `postgres`, each behind a feature, have the stores for the suites, and what tests of one store share.
 //! - [`have`], [`have_zookeeper`] and the others like it, and [`zookeeper_or_skip`] and the others like it follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
@@ -28,13 +28,15 @@ mod policy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+#[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
+mod proxied;
 mod server;
 mod until;
 #[cfg(feature = "zk")]
 pub mod zk;
 
 pub use journal::{Events, Journal};
-pub use limit::{DEFAULT_LIMIT, limit, limit_to};
+pub use limit::{DEFAULT_LIMIT, limit, limit_if, limit_to, limit_to_if};
 pub use policy::{
     SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_faketime, have_pgbouncer, have_postgres,
     have_promtool, have_strace, have_zookeeper, postgres_or_skip, zookeeper_or_skip,

@@ -20,6 +20,24 @@ pub async fn limit<T>(body: impl Future<Output = T>) -> T {
     limit_to(DEFAULT_LIMIT, body).await
 }
 
+/// Runs a test's body within [`DEFAULT_LIMIT`] if what it needs is there, and skips it otherwise: `limit_if(have_etcd(), ..)`.
+///
+/// # Panics
+/// Panics when the time limit passes.
+pub async fn limit_if(is_there: bool, body: impl Future<Output = ()>) {
+    limit_to_if(DEFAULT_LIMIT, is_there, body).await;
+}
+
+/// Like [`limit_if`], within `time`.
+///
+/// # Panics
+/// See [`limit_to`].
+pub async fn limit_to_if(time: Duration, is_there: bool, body: impl Future<Output = ()>) {
+    if is_there {
+        limit_to(time, body).await;
+    }
+}
+
 /// Runs a test's body within `time`. In paused time, a test without anything to wait for fails at once.
 ///
 /// # Panics

@@ -8,6 +8,8 @@ use zlock_core::LockPath;
 use zlock_mem::{MemLink, MemOptions, MemServer};
 use zlock_suite::{Connection, Links, Store};
 
+pub use crate::backends::watch;
+
 /// One server per test.
 #[derive(Debug, Default)]
 pub struct MemStore {

@@ -14,7 +14,7 @@ const VARIABLE: &str = "ZLOCK_TEST_SERVERS";
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_zookeeper() -> bool {
     have(zookeeper::missing().as_deref())
 }
@@ -23,7 +23,7 @@ pub fn have_zookeeper() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_etcd() -> bool {
     have(etcd::missing().as_deref())
 }
@@ -32,7 +32,7 @@ pub fn have_etcd() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_postgres() -> bool {
     have(postgres::missing().as_deref())
 }
@@ -41,7 +41,7 @@ pub fn have_postgres() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_pgbouncer() -> bool {
     have(postgres::missing_bouncer().as_deref())
 }
@@ -50,7 +50,7 @@ pub fn have_pgbouncer() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_faketime() -> bool {
     let missing = "there is no libfaketime (apt-get install --no-install-recommends faketime)";
     have(Programs::faketime().is_none().then_some(missing))
@@ -60,7 +60,7 @@ pub fn have_faketime() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_dns() -> bool {
     have(dns::missing().as_deref())
 }
@@ -69,7 +69,7 @@ pub fn have_dns() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_strace() -> bool {
     let runs = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
     let runs = runs.is_ok_and(|out| out.status.success());
@@ -80,7 +80,7 @@ pub fn have_strace() -> bool {
 ///
 /// # Panics
 /// As [`have`].
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have_promtool() -> bool {
     let runs = Command::new("promtool").arg("--version").output().is_ok_and(|out| out.status.success());
     have((!runs).then_some("promtool is missing (apt-get install prometheus)"))
@@ -95,7 +95,7 @@ pub fn have_promtool() -> bool {
 ///
 /// # Panics
 /// Panics if a required program is missing, or if the variable has another value.
-#[must_use = "false: return from the test"]
+#[must_use = "false: skip the test, see limit_if"]
 pub fn have(missing: Option<&str>) -> bool {
     let setting = std::env::var(VARIABLE).unwrap_or_else(|_| "auto".into());
     let reason = match (setting.as_str(), missing) {

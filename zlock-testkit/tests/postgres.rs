@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zlock_testkit::{
     PgBouncer, PostgresServer, Process, have_faketime, have_pgbouncer, have_postgres, have_strace, limit,
-    postgres_or_skip, until,
+    limit_if, postgres_or_skip, until,
 };
 
 const POLL: Duration = Duration::from_millis(20);
@@ -38,10 +38,7 @@ fn state(pid: u32) -> Option<char> {
 
 #[tokio::test]
 async fn starts_stops_restarts_and_freezes() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::builder().parameter("work_mem", "1234kB").start().await;
         assert_eq!(server.sql("SHOW work_mem").await, "1234kB\n");
         assert_eq!(server.sql("SHOW fsync").await, "on\n");
@@ -70,10 +67,7 @@ async fn starts_stops_restarts_and_freezes() {
 
 #[tokio::test]
 async fn a_connection_freezes_with_its_server() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         server.sql("CREATE TABLE t(n int)").await;
         let sleeper = tokio::spawn({
@@ -94,10 +88,7 @@ async fn a_connection_freezes_with_its_server() {
 
 #[tokio::test]
 async fn a_stopped_server_has_what_it_has_confirmed() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         server.sql("CREATE TABLE t(n int)").await;
         server.sql("BEGIN; INSERT INTO t VALUES (1); COMMIT").await;
@@ -112,10 +103,7 @@ async fn a_stopped_server_has_what_it_has_confirmed() {
 
 #[tokio::test]
 async fn counts_statements_of_users_and_flushes() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         server.sql("CREATE TABLE t(n int); GRANT ALL ON t TO zlock").await;
         let before = server.flushes().await;
@@ -163,10 +151,7 @@ async fn parameters_change_while_it_runs() {
 
 #[tokio::test]
 async fn shows_the_log_when_it_does_not_start() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let start = tokio::spawn(PostgresServer::builder().parameter("work_mem", "nonsense").start());
         let panic = start.await.unwrap_err().into_panic();
         let text = panic.downcast_ref::<String>().unwrap();
@@ -177,10 +162,7 @@ async fn shows_the_log_when_it_does_not_start() {
 
 #[tokio::test]
 async fn lets_users_in_as_it_was_built() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let psql = async |url: String, ssl: &[(&str, &str)]| {
             Process::spawn("psql", &[&url, "-c", "SELECT 1"], ssl).wait().await == 0
         };
@@ -207,10 +189,7 @@ async fn lets_users_in_as_it_was_built() {
 
 #[tokio::test]
 async fn a_replica_that_was_cut_off_has_lost_commits_when_it_is_promoted() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let primary = PostgresServer::start().await;
         primary.sql("CREATE TABLE t(n int)").await;
         let replica = primary.replica().await;
@@ -233,10 +212,7 @@ async fn a_replica_that_was_cut_off_has_lost_commits_when_it_is_promoted() {
 
 #[tokio::test]
 async fn its_clock_steps() {
-    if !have_postgres() || !have_faketime() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres() && have_faketime(), async {
         let server = PostgresServer::builder().own_clock().start().await;
         let hours = async || {
             let offset = "SELECT round(extract(epoch FROM clock_timestamp()) / 3600)";
@@ -256,10 +232,7 @@ async fn its_clock_steps() {
 
 #[tokio::test]
 async fn its_disk_hangs() {
-    if !have_postgres() || !have_strace() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres() && have_strace(), async {
         let server = PostgresServer::start().await;
         server.sql("CREATE TABLE t(n int)").await;
         let hanging = server.hang_disk();
@@ -278,10 +251,7 @@ async fn its_disk_hangs() {
 
 #[tokio::test]
 async fn a_pooler_shares_connections_between_transactions() {
-    if !have_pgbouncer() {
-        return;
-    }
-    limit(async {
+    limit_if(have_pgbouncer(), async {
         let server = PostgresServer::start().await;
         let pooler = PgBouncer::start(&server).await;
         let psql = |text: &str| Process::spawn("psql", &["-At", &pooler.url(), "-c", text], &[]);
@@ -316,10 +286,7 @@ async fn server_of_a_killed_test() {
 
 #[tokio::test]
 async fn no_server_outlives_a_test_process_that_is_killed() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let mut test = Process::spawn_test("postgres::server_of_a_killed_test", &[("ZLOCK_CHILD", "1")]);
         let lines = [test.line_after("server=").await, test.line_after("server=").await];
         let servers = lines.iter().map(|line| line.split_once(' ').unwrap());

@@ -6,16 +6,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use zlock_testkit::{Ensemble, Process, ZooKeeper, have_zookeeper, limit, limit_to, zookeeper_or_skip};
+use zlock_testkit::{
+    Ensemble, Process, ZooKeeper, have_zookeeper, limit, limit_if, limit_to_if, zookeeper_or_skip,
+};
 
 const POLL: Duration = Duration::from_millis(20);
 
 #[tokio::test]
 async fn starts_stops_restarts_and_freezes() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().config("snapCount=12345").start().await;
         let conf = server.four_letter_word("conf").await.unwrap();
         assert!(conf.contains("tickTime=500") && conf.contains("minSessionTimeout=1000"), "{conf}");
@@ -57,10 +56,7 @@ async fn counts() {
 
 #[tokio::test]
 async fn shows_the_log_when_it_does_not_start() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let start = tokio::spawn(ZooKeeper::builder().config("tickTime=nonsense").start());
         let panic = start.await.unwrap_err().into_panic();
         let text = panic.downcast_ref::<String>().unwrap();
@@ -71,10 +67,7 @@ async fn shows_the_log_when_it_does_not_start() {
 
 #[tokio::test]
 async fn a_server_with_tls_listens_twice() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().tls().start().await;
         let (addr, tls) = server.tls();
         assert!(tls.certificate().contains("BEGIN CERTIFICATE"));
@@ -87,10 +80,7 @@ async fn a_server_with_tls_listens_twice() {
 
 #[tokio::test]
 async fn an_ensemble_elects_another_leader() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(120), async {
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let ensemble = Ensemble::start(3).await;
         let first = ensemble.leader().await;
         assert_eq!(ensemble.followers().await.len(), 2);
@@ -109,10 +99,7 @@ async fn an_ensemble_elects_another_leader() {
 /// A server with threads at work: those go on until the one that takes the signal has told them.
 #[tokio::test]
 async fn a_frozen_server_stops_at_once() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let tasks = format!("/proc/{}/task", server.pid());
         for _ in 0..50 {
@@ -149,10 +136,7 @@ async fn server_of_a_killed_test() {
 
 #[tokio::test]
 async fn no_server_outlives_a_test_process_that_is_killed() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut test = Process::spawn_test("zookeeper::server_of_a_killed_test", &[("ZLOCK_CHILD", "1")]);
         let lines = [test.line_after("server=").await, test.line_after("server=").await];
         let servers = lines.iter().map(|line| line.split_once(' ').unwrap());

@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use zlock::postgres::{Fence, PostgresFence as _, PostgresOptions};
 use zlock::{Client, Leadership};
 use zlock_prices::{ADD_PRICE, LEADER, create_tables, explain, write};
-use zlock_testkit::{FaultProxy, Flow, PostgresServer, Process, have_postgres, limit_to, until};
+use zlock_testkit::{FaultProxy, Flow, PostgresServer, Process, have_postgres, limit_to_if, until};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -124,10 +124,7 @@ fn check_runs(lines: &[String]) {
 
 #[tokio::test]
 async fn one_leads_and_each_tick_runs_once_while_replicas_come_and_go() {
-    if !have_postgres() {
-        return;
-    }
-    limit_to(4 * LONG, async {
+    limit_to_if(4 * LONG, have_postgres(), async {
         let world = World::new().await;
         let mut replicas: BTreeMap<String, Process> =
             ["a", "b", "c"].map(|name| (name.to_owned(), world.replica(name, "60"))).into();
@@ -164,10 +161,7 @@ async fn one_leads_and_each_tick_runs_once_while_replicas_come_and_go() {
 /// Its report takes long: it steps down without waiting for that, and the other one leads while it is still at work.
 #[tokio::test]
 async fn a_terminated_replica_steps_down_at_once_and_finishes_its_report() {
-    if !have_postgres() {
-        return;
-    }
-    limit_to(3 * LONG, async {
+    limit_to_if(3 * LONG, have_postgres(), async {
         let world = World::new().await;
         let busy = world.replica("busy", "60");
         assert_eq!(world.next_leader(&[]).await, "busy");
@@ -201,10 +195,7 @@ async fn a_terminated_replica_steps_down_at_once_and_finishes_its_report() {
 
 #[tokio::test]
 async fn a_report_that_takes_longer_than_the_grace_is_cancelled() {
-    if !have_postgres() {
-        return;
-    }
-    limit_to(2 * LONG, async {
+    limit_to_if(2 * LONG, have_postgres(), async {
         let world = World::new().await;
         let replica = world.replica("slow", "1");
         world.wait_for_more_reports().await;
@@ -231,10 +222,7 @@ async fn a_report_that_takes_longer_than_the_grace_is_cancelled() {
 /// The first leader is cut off after it has asked for the price. Its other connection, for prices, still works.
 #[tokio::test]
 async fn the_price_of_a_former_leader_is_refused() {
-    if !have_postgres() {
-        return;
-    }
-    limit_to(LONG, async {
+    limit_to_if(LONG, have_postgres(), async {
         let world = World::new().await;
         create_tables(&PostgresOptions::from_url(&world.url).unwrap()).await.unwrap();
         let mut sql = connect(&world.url).await;
@@ -270,10 +258,7 @@ async fn the_price_of_a_former_leader_is_refused() {
 /// The database does not answer.
 #[tokio::test]
 async fn a_signal_during_the_start_ends_it() {
-    if !have_postgres() {
-        return;
-    }
-    limit_to(LONG, async {
+    limit_to_if(LONG, have_postgres(), async {
         let server = PostgresServer::start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         proxy.both(Flow::Hold);

@@ -9,7 +9,9 @@
     reason = "tests; each file uses some of it"
 )]
 
-use std::fmt::Debug;
+pub mod terminal;
+
+use std::fmt::{self, Debug, Display};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -20,8 +22,8 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 use zlock::Client;
 use zlock_testkit::{
-    Daemon, Etcd, FaultProxy, PostgresServer, ZooKeeper, have_etcd, have_postgres, have_zookeeper,
-    postgres_or_skip,
+    Daemon, Etcd, FaultProxy, PostgresServer, ZooKeeper, etcd_or_skip, have_etcd, have_postgres,
+    have_zookeeper, postgres_or_skip, zookeeper_or_skip,
 };
 
 pub const POLL: Duration = Duration::from_millis(5);
@@ -136,6 +138,26 @@ pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
+/// A file of its own, into which a command writes its process ID. It shows as its path.
+pub struct PidFile(tempfile::TempDir);
+
+impl PidFile {
+    pub fn new() -> Self {
+        PidFile(folder())
+    }
+
+    /// Waits until the number is there.
+    pub async fn number(&self) -> i32 {
+        number_in(&self.0.path().join("pid")).await
+    }
+}
+
+impl Display for PidFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.path().join("pid").display())
+    }
+}
+
 /// The variable with the file to which another run of this test program writes.
 pub const BEATS: &str = "ZLOCK_TEST_BEATS";
 
@@ -236,6 +258,16 @@ impl Site {
     }
 }
 
+/// Returns the URL of a part of the server that all tests of a program share, which no other test uses.
+pub async fn zookeeper_url() -> Option<String> {
+    Some(format!("zk://{}/{}", zookeeper_or_skip().await?.addr(), unique_name()))
+}
+
+/// Like [`zookeeper_url`].
+pub async fn etcd_url() -> Option<String> {
+    Some(format!("etcd://{}/{}", etcd_or_skip().await?.addr(), unique_name()))
+}
+
 /// Returns the URL of the server that all tests of a program share, for a user who may call the schema's functions and nothing
 /// else.
 pub async fn postgres_url(name: &str) -> Option<String> {
@@ -244,6 +276,44 @@ pub async fn postgres_url(name: &str) -> Option<String> {
     let sql = ["SELECT pg_advisory_lock(1);\n", &zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;"];
     server.sql(&sql.concat()).await;
     Some(format!("{}?prefix=/{name}", server.url()))
+}
+
+/// Returns a name that no other test uses.
+pub fn unique_name() -> String {
+    folder().path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned()
+}
+
+/// Adds a parameter to a URL.
+pub fn with(url: &str, parameter: &str) -> String {
+    format!("{url}{}{parameter}", if url.contains('?') { '&' } else { '?' })
+}
+
+/// Makes each function a test with the URL of a part of a shared server: `on_url! { module, url; case, .. }`.
+macro_rules! on_url {
+    ($module:ident, $url:expr; $($case:ident,)*) => {
+        mod $module {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $case() {
+                zlock_testkit::limit(async {
+                    if let Some(url) = $url.await {
+                        super::$case(&url).await;
+                    }
+                })
+                .await;
+            })*
+        }
+    };
+}
+
+/// Makes each function a test on ZooKeeper, one on etcd, and one on PostgreSQL.
+macro_rules! on_each_url {
+    ($($case:ident,)*) => {
+        on_url! { on_zookeeper, support::zookeeper_url(); $($case,)* }
+        on_url! { on_etcd, support::etcd_url(); $($case,)* }
+        on_url! { on_postgres, support::postgres_url(&support::unique_name()); $($case,)* }
+    };
 }
 
 /// Makes each function a test on one store: `on_store! { module, site: case, .. }`.

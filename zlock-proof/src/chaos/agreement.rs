@@ -159,7 +159,7 @@ fn show((name, values): &Difference) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zlock_testkit::{Ensemble, EtcdCluster, have_etcd, have_zookeeper, limit};
+    use zlock_testkit::{Ensemble, EtcdCluster, have_etcd, have_zookeeper, limit_if};
     use zookeeper_client::{Acls, CreateMode};
 
     use super::*;
@@ -180,10 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn zookeeper_servers_that_disagree_are_found() {
-        if !have_zookeeper() {
-            return;
-        }
-        limit(async {
+        limit_if(have_zookeeper(), async {
             // These servers are no ensemble, so each has its own contents.
             let servers = [ZooKeeper::start().await, ZooKeeper::start().await];
             let client = make(&servers[1].connect_string(), "/node").await;
@@ -198,10 +195,7 @@ mod tests {
 
     #[tokio::test]
     async fn zookeeper_servers_that_are_busy_agree() {
-        if !have_zookeeper() {
-            return;
-        }
-        limit(async {
+        limit_if(have_zookeeper(), async {
             let ensemble = Ensemble::start(3).await;
             let server = ensemble.members()[1].connect_string();
             let _stays = make(&server, "/stays").await;
@@ -222,10 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn etcd_servers_that_disagree_are_found() {
-        if !have_etcd() {
-            return;
-        }
-        limit(async {
+        limit_if(have_etcd(), async {
             let servers = [Etcd::start().await, Etcd::start().await];
             make_key(&servers[0], "/key");
             let lines = steady(async || look(&servers, etcd).await).await;
@@ -237,10 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn etcd_servers_that_are_busy_agree() {
-        if !have_etcd() {
-            return;
-        }
-        limit(async {
+        limit_if(have_etcd(), async {
             let cluster = EtcdCluster::start(3).await;
             let server = cluster.members()[0].clone();
             let busy = spawn_blocking(move || (0..100).for_each(|n| make_key(&server, &format!("/{n}"))));

@@ -9,7 +9,7 @@ use zlock_core::{CoordinationBackend, Label, LockPath, Needs, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 
 pub use self::store::EtcdStore;
-pub use crate::backends::{connected, create, path, release, token, watch};
+pub use crate::backends::{connected, create, lost_and_gone, path, release, suspended, token, told, watch};
 use crate::{Etcd, FaultProxy, ready};
 
 /// The TTL of sessions in tests about sessions.

@@ -1,7 +1,7 @@
 //! A real etcd as a store under test.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,8 @@ use zlock_core::LockPath;
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_suite::{Connection, Links, Store};
 
-use crate::{Cut, Etcd, FaultProxy, Flow, etcd_or_skip, have_etcd};
+use crate::proxied::ProxiedLinks;
+use crate::{Etcd, FaultProxy, etcd_or_skip, have_etcd};
 
 /// Long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(3);
@@ -27,8 +28,7 @@ pub struct EtcdStore {
     /// The timeout of operations, if it is not the default.
     operation: Option<Duration>,
     observer: Client,
-    /// One proxy for each connection; their order gives the keys.
-    links: Mutex<Vec<Arc<FaultProxy>>>,
+    links: ProxiedLinks,
 }
 
 impl std::fmt::Debug for EtcdStore {
@@ -44,7 +44,7 @@ impl EtcdStore {
     /// Panics where [`etcd_or_skip`] does.
     pub async fn shared() -> Option<Self> {
         let server = etcd_or_skip().await?;
-        Some(EtcdStore::new(server.clone(), false).await)
+        Some(EtcdStore::new(server.clone(), false, TTL, None).await)
     }
 
     /// Starts a separate server, whose watches can be counted. Returns `None` to skip the test.
@@ -55,7 +55,7 @@ impl EtcdStore {
         if !have_etcd() {
             return None;
         }
-        Some(EtcdStore::new(Etcd::start().await, true).await)
+        Some(EtcdStore::new(Etcd::start().await, true, TTL, None).await)
     }
 
     /// Like [`shared`](Self::shared), with operations that take at most a second, and longer sessions.
@@ -63,39 +63,36 @@ impl EtcdStore {
     /// # Panics
     /// Panics where [`shared`](Self::shared) does.
     pub async fn impatient() -> Option<Self> {
-        let store = EtcdStore::shared().await?;
-        Some(EtcdStore { ttl: LONG_TTL, operation: Some(Duration::from_secs(1)), ..store })
+        let server = etcd_or_skip().await?;
+        Some(EtcdStore::new(server.clone(), false, LONG_TTL, Some(Duration::from_secs(1))).await)
     }
 
-    async fn new(server: Etcd, alone: bool) -> Self {
+    async fn new(server: Etcd, alone: bool, ttl: Duration, operation: Option<Duration>) -> Self {
         let observer = super::observer(&server.connect_string()).await;
-        EtcdStore { server, alone, ttl: TTL, operation: None, observer, links: Mutex::default() }
+        let address = server.addr();
+        let links = ProxiedLinks::new(
+            move || FaultProxy::start(address),
+            move |proxy| Arc::new(EtcdBackend::connect_lazy(options(proxy, ttl, operation)).unwrap()),
+        );
+        EtcdStore { server, alone, ttl, operation, observer, links }
     }
+}
 
-    fn options(&self, proxy: &FaultProxy) -> EtcdOptions {
-        let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(self.ttl);
-        match self.operation {
-            Some(time) => options.with_operation_timeout(time),
-            None => options,
-        }
-    }
-
-    fn connection(&self, backend: EtcdBackend, proxy: FaultProxy) -> Connection {
-        let mut links = self.links.lock().unwrap();
-        links.push(Arc::new(proxy));
-        Connection { backend: Arc::new(backend), key: links.len() - 1 }
-    }
-
-    fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
-        self.links.lock().unwrap()[connection.key].clone()
+/// The timeout of operations is the default if `operation` is `None`.
+fn options(proxy: &FaultProxy, ttl: Duration, operation: Option<Duration>) -> EtcdOptions {
+    let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(ttl);
+    match operation {
+        Some(time) => options.with_operation_timeout(time),
+        None => options,
     }
 }
 
 #[async_trait]
 impl Store for EtcdStore {
     async fn connect(&self) -> Connection {
-        let proxy = FaultProxy::start(self.server.addr()).await;
-        self.connection(EtcdBackend::connect(self.options(&proxy)).await.unwrap(), proxy)
+        let proxy = self.links.proxy().await;
+        let options = options(&proxy, self.ttl, self.operation);
+        self.links.add(Arc::new(EtcdBackend::connect(options).await.unwrap()), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -139,33 +136,6 @@ impl Store for EtcdStore {
     }
 
     fn links(&self) -> Option<&dyn Links> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl Links for EtcdStore {
-    async fn connect_cut(&self) -> Connection {
-        let proxy = FaultProxy::start(self.server.addr()).await;
-        proxy.refuse().await;
-        self.connection(EtcdBackend::connect_lazy(self.options(&proxy)).unwrap(), proxy)
-    }
-
-    async fn cut(&self, connection: &Connection) {
-        let link = self.link(connection);
-        link.refuse().await;
-        link.cut(Cut::Fin);
-    }
-
-    async fn freeze(&self, connection: &Connection) {
-        self.link(connection).freeze().await;
-    }
-
-    async fn mute(&self, connection: &Connection) {
-        self.link(connection).to_client(Flow::Swallow);
-    }
-
-    async fn heal(&self, connection: &Connection) {
-        self.link(connection).heal().await;
+        Some(&self.links)
     }
 }

@@ -10,7 +10,8 @@ use zlock_core::{CoordinationBackend, LockPath};
 use zlock_postgres::{PostgresBackend, PostgresOptions};
 use zlock_suite::{Connection, Links, Store};
 
-use crate::{Cut, FaultProxy, Flow, PostgresServer, postgres_or_skip};
+use crate::proxied::ProxiedLinks;
+use crate::{Cut, FaultProxy, PostgresServer, postgres_or_skip};
 
 /// Long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(3);
@@ -25,10 +26,20 @@ pub struct PostgresStore {
     /// The timeout of operations, if it is not the default.
     operation: Option<Duration>,
     observer: Client,
-    /// One proxy for each connection; their order gives the keys.
-    links: Mutex<Vec<Arc<FaultProxy>>>,
-    /// The backends that are not dropped.
-    backends: Mutex<Vec<Weak<PostgresBackend>>>,
+    links: ProxiedLinks,
+    backends: Backends,
+}
+
+/// The backends of a store, of which some may be dropped.
+#[derive(Clone, Default)]
+struct Backends(Arc<Mutex<Vec<Weak<PostgresBackend>>>>);
+
+impl Backends {
+    fn add(&self, backend: PostgresBackend) -> Arc<PostgresBackend> {
+        let backend = Arc::new(backend);
+        self.0.lock().unwrap().push(Arc::downgrade(&backend));
+        backend
+    }
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -43,12 +54,7 @@ impl PostgresStore {
     /// # Panics
     /// Panics where [`postgres_or_skip`] does.
     pub async fn shared() -> Option<Self> {
-        let server = postgres_or_skip().await?.clone();
-        // The observer needs the schema, and a backend creates it.
-        drop(super::backend(&server).await);
-        let observer = super::observer(&server).await;
-        let (links, backends) = Default::default();
-        Some(PostgresStore { server, ttl: TTL, operation: None, observer, links, backends })
+        Self::new(TTL, None).await
     }
 
     /// Like [`shared`](Self::shared), with operations that take at most a second, and longer sessions.
@@ -56,39 +62,42 @@ impl PostgresStore {
     /// # Panics
     /// Panics where [`shared`](Self::shared) does.
     pub async fn impatient() -> Option<Self> {
-        let store = PostgresStore::shared().await?;
-        Some(PostgresStore { ttl: LONG_TTL, operation: Some(Duration::from_secs(1)), ..store })
+        Self::new(LONG_TTL, Some(Duration::from_secs(1))).await
     }
 
-    fn options(&self, proxy: &FaultProxy) -> PostgresOptions {
-        let options = super::options(&proxy.connect_string()).with_ttl(self.ttl);
-        match self.operation {
-            Some(time) => options.with_operation_timeout(time),
-            None => options,
-        }
+    async fn new(ttl: Duration, operation: Option<Duration>) -> Option<Self> {
+        let server = postgres_or_skip().await?.clone();
+        // The observer needs the schema, and a backend creates it.
+        drop(super::backend(&server).await);
+        let observer = super::observer(&server).await;
+        let (address, backends) = (server.addr(), Backends::default());
+        let lazy = backends.clone();
+        let links = ProxiedLinks::new(
+            move || FaultProxy::start(address),
+            move |proxy| lazy.add(PostgresBackend::connect_lazy(options(proxy, ttl, operation)).unwrap()),
+        );
+        Some(PostgresStore { server, ttl, operation, observer, links, backends })
     }
+}
 
-    fn connection(&self, backend: PostgresBackend, proxy: FaultProxy) -> Connection {
-        let mut links = self.links.lock().unwrap();
-        links.push(Arc::new(proxy));
-        let backend = Arc::new(backend);
-        self.backends.lock().unwrap().push(Arc::downgrade(&backend));
-        Connection { backend, key: links.len() - 1 }
-    }
-
-    fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
-        self.links.lock().unwrap()[connection.key].clone()
+/// The timeout of operations is the default if `operation` is `None`.
+fn options(proxy: &FaultProxy, ttl: Duration, operation: Option<Duration>) -> PostgresOptions {
+    let options = super::options(&proxy.connect_string()).with_ttl(ttl);
+    match operation {
+        Some(time) => options.with_operation_timeout(time),
+        None => options,
     }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn connect(&self) -> Connection {
-        let proxy = FaultProxy::start(self.server.addr()).await;
-        let backend = PostgresBackend::connect(self.options(&proxy)).await.unwrap();
+        let proxy = self.links.proxy().await;
+        let options = options(&proxy, self.ttl, self.operation);
+        let backend = PostgresBackend::connect(options).await.unwrap();
         // The first operation makes a connection for operations. Faults then happen to requests and answers.
         backend.children(&self.root(), None).await.unwrap();
-        self.connection(backend, proxy)
+        self.links.add(self.backends.add(backend), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -126,12 +135,12 @@ impl Store for PostgresStore {
     /// Also breaks the connection, since an idle client asks for nothing.
     async fn expire(&self, connection: &Connection) {
         super::end_session(&self.observer, connection.session_events().current().id).await;
-        self.link(connection).cut(Cut::Fin);
+        self.links.of(connection).cut(Cut::Fin);
     }
 
     /// The watches are those of the clients, which poll the server.
     async fn watches(&self, _: &LockPath) -> Option<usize> {
-        let backends = self.backends.lock().unwrap();
+        let backends = self.backends.0.lock().unwrap();
         Some(backends.iter().filter_map(Weak::upgrade).map(|backend| backend.watches()).sum())
     }
 
@@ -141,33 +150,6 @@ impl Store for PostgresStore {
     }
 
     fn links(&self) -> Option<&dyn Links> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl Links for PostgresStore {
-    async fn connect_cut(&self) -> Connection {
-        let proxy = FaultProxy::start(self.server.addr()).await;
-        proxy.refuse().await;
-        self.connection(PostgresBackend::connect_lazy(self.options(&proxy)).unwrap(), proxy)
-    }
-
-    async fn cut(&self, connection: &Connection) {
-        let link = self.link(connection);
-        link.refuse().await;
-        link.cut(Cut::Fin);
-    }
-
-    async fn freeze(&self, connection: &Connection) {
-        self.link(connection).freeze().await;
-    }
-
-    async fn mute(&self, connection: &Connection) {
-        self.link(connection).to_client(Flow::Swallow);
-    }
-
-    async fn heal(&self, connection: &Connection) {
-        self.link(connection).heal().await;
+        Some(&self.links)
     }
 }

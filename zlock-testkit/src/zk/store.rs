@@ -1,17 +1,19 @@
 //! A real ZooKeeper as a store under test.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::sleep;
 use zlock_core::LockPath;
 use zlock_suite::{Connection, Links, Store};
+
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use crate::{Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, zookeeper_or_skip};
+use crate::proxied::ProxiedLinks;
+use crate::{Cut, FaultProxy, ZooKeeper, have_zookeeper, zookeeper_or_skip};
 
 /// The shortest session timeout that works on a busy machine.
 const SESSION: Duration = Duration::from_secs(5);
@@ -28,8 +30,7 @@ pub struct ZkStore {
     /// The timeout of operations, if it is not the default.
     operation: Option<Duration>,
     observer: Client,
-    /// One proxy for each connection; their order gives the keys.
-    links: Mutex<Vec<Arc<FaultProxy>>>,
+    links: ProxiedLinks,
 }
 
 impl std::fmt::Debug for ZkStore {
@@ -45,7 +46,7 @@ impl ZkStore {
     /// Panics where [`zookeeper_or_skip`] does.
     pub async fn shared() -> Option<Self> {
         let server = zookeeper_or_skip().await?;
-        Some(ZkStore::new(server.clone(), false).await)
+        Some(ZkStore::new(server.clone(), false, SESSION, None).await)
     }
 
     /// Starts a separate server. Returns `None` to skip the test.
@@ -56,7 +57,7 @@ impl ZkStore {
         if !have_zookeeper() {
             return None;
         }
-        Some(ZkStore::new(ZooKeeper::start().await, true).await)
+        Some(ZkStore::new(ZooKeeper::start().await, true, SESSION, None).await)
     }
 
     /// Like [`shared`](Self::shared), with operations that take at most a second, and longer sessions.
@@ -64,31 +65,18 @@ impl ZkStore {
     /// # Panics
     /// Panics where [`shared`](Self::shared) does.
     pub async fn impatient() -> Option<Self> {
-        let store = ZkStore::shared().await?;
-        Some(ZkStore { session: LONG_SESSION, operation: Some(Duration::from_secs(1)), ..store })
+        let server = zookeeper_or_skip().await?;
+        Some(ZkStore::new(server.clone(), false, LONG_SESSION, Some(Duration::from_secs(1))).await)
     }
 
-    async fn new(server: ZooKeeper, alone: bool) -> Self {
+    async fn new(server: ZooKeeper, alone: bool, session: Duration, operation: Option<Duration>) -> Self {
         let observer = super::observer(&server.connect_string()).await;
-        ZkStore { server, alone, session: SESSION, operation: None, observer, links: Mutex::default() }
-    }
-
-    fn options(&self, proxy: &FaultProxy) -> ZkOptions {
-        let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(self.session);
-        match self.operation {
-            Some(time) => options.with_operation_timeout(time),
-            None => options,
-        }
-    }
-
-    fn connection(&self, backend: ZkBackend, proxy: FaultProxy) -> Connection {
-        let mut links = self.links.lock().unwrap();
-        links.push(Arc::new(proxy));
-        Connection { backend: Arc::new(backend), key: links.len() - 1 }
-    }
-
-    fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
-        self.links.lock().unwrap()[connection.key].clone()
+        let address = server.addr();
+        let links = ProxiedLinks::new(
+            move || FaultProxy::start_zookeeper(address),
+            move |proxy| Arc::new(ZkBackend::connect_lazy(options(proxy, session, operation)).unwrap()),
+        );
+        ZkStore { server, alone, session, operation, observer, links }
     }
 
     async fn word(&self, word: &str) -> String {
@@ -96,11 +84,21 @@ impl ZkStore {
     }
 }
 
+/// The timeout of operations is the default if `operation` is `None`.
+fn options(proxy: &FaultProxy, session: Duration, operation: Option<Duration>) -> ZkOptions {
+    let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(session);
+    match operation {
+        Some(time) => options.with_operation_timeout(time),
+        None => options,
+    }
+}
+
 #[async_trait]
 impl Store for ZkStore {
     async fn connect(&self) -> Connection {
-        let proxy = FaultProxy::start_zookeeper(self.server.addr()).await;
-        self.connection(ZkBackend::connect(self.options(&proxy)).await.unwrap(), proxy)
+        let proxy = self.links.proxy().await;
+        let options = options(&proxy, self.session, self.operation);
+        self.links.add(Arc::new(ZkBackend::connect(options).await.unwrap()), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -147,7 +145,7 @@ impl Store for ZkStore {
     /// By silence, which is the only way without the session's password.
     async fn expire(&self, connection: &Connection) {
         let id = format!("{:#x}", connection.session_events().current().id.get());
-        let link = self.link(connection);
+        let link = self.links.of(connection);
         link.freeze().await;
         while self.word("dump").await.contains(&id) {
             sleep(Duration::from_millis(20)).await;
@@ -173,34 +171,6 @@ impl Store for ZkStore {
     }
 
     fn links(&self) -> Option<&dyn Links> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl Links for ZkStore {
-    async fn connect_cut(&self) -> Connection {
-        let proxy = FaultProxy::start_zookeeper(self.server.addr()).await;
-        proxy.refuse().await;
-        self.connection(ZkBackend::connect_lazy(self.options(&proxy)).unwrap(), proxy)
-    }
-
-    async fn cut(&self, connection: &Connection) {
-        let link = self.link(connection);
-        link.refuse().await;
-        link.cut(Cut::Fin);
-    }
-
-    async fn freeze(&self, connection: &Connection) {
-        self.link(connection).freeze().await;
-    }
-
-    async fn mute(&self, connection: &Connection) {
-        self.link(connection).to_client(Flow::Swallow);
-    }
-
-    async fn heal(&self, connection: &Connection) {
-        let link = self.link(connection);
-        link.heal().await;
+        Some(&self.links)
     }
 }

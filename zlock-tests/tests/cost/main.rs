@@ -1,8 +1,12 @@
 //! The cost of locks, by the servers' own counters.
 
+use std::convert::Infallible;
+use std::time::{Duration, UNIX_EPOCH};
+
 use futures_util::future::join_all;
 use tokio::task::yield_now;
-use zlock_recipes::{Barrier, Client};
+use zlock_recipes::job::{Outcome, RecurringJob, Tick};
+use zlock_recipes::{Barrier, Client, MembersWatch};
 
 mod mem {
     mod barriers;
@@ -50,4 +54,21 @@ async fn round(members: &[(Client, Barrier)]) {
         }
     }))
     .await;
+}
+
+/// Runs the job of this tick if no client has. Returns whether it did.
+async fn call(job: &RecurringJob, tick: u32) -> bool {
+    let tick = Tick::at(UNIX_EPOCH + Duration::from_secs(60) * (29_000_000 + tick));
+    match job.run(tick, async |_context| Ok::<_, Infallible>(())).await.unwrap() {
+        Outcome::Ran(Ok(())) => true,
+        Outcome::AlreadyRan(_) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until each watch shows this many members.
+async fn see(watches: &mut [MembersWatch], members: usize) {
+    for watch in watches {
+        while watch.changed().await.unwrap().members.len() != members {}
+    }
 }

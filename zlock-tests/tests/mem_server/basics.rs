@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_core::{CoordinationBackend, Existence, Label, Needs, NodeIds, SessionState, Target, WatchEvent};
+use zlock_core::{CoordinationBackend, Label, Needs, NodeIds, SessionState, Target, WatchEvent};
 use zlock_mem::{MemServer, Operation};
+use zlock_testkit::mem::watch;
 
 use crate::common::{limit, path};
 
@@ -28,7 +29,7 @@ async fn two_clients_queue_up() {
 
         let seen = &queue[0];
         assert_eq!((seen.session, seen.fencing_token), (None, None), "as on ZooKeeper");
-        let Existence::Watching(watch) = b.exists_with_watch(&path, seen).await.unwrap() else { panic!() };
+        let watch = watch(&b, &path, seen).await;
         assert_eq!(server.watches(), 1);
         a.delete(&path, &Target::Node(first.node), None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);

@@ -4,6 +4,7 @@ use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, ErrorKind, Existence, RetryPolicy, SessionState, Target, WatchEvent};
 use zlock_mem::{MemOptions, MemServer, Operation};
+use zlock_testkit::mem::watch;
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_client_keeps_its_session_and_its_nodes() {
@@ -85,9 +86,7 @@ async fn a_silent_link_is_noticed_by_silence_then_by_the_deadline() {
         let server = MemServer::new();
         let a = server.connect();
         let created = create(&a).await;
-        let Existence::Watching(watch) = a.exists_with_watch(&path(), &created.node).await.unwrap() else {
-            panic!()
-        };
+        let watch = watch(&a, &path(), &created.node).await;
         let began = Instant::now();
         a.link().cut();
         until(&a, 1, SessionState::Suspended).await;
@@ -230,10 +229,7 @@ async fn mx02_a_stopped_server_ends_no_session() {
             let server = MemServer::new();
             let (a, b) = (server.connect(), server.connect());
             let created = create(&a).await;
-            let Existence::Watching(watch) = b.exists_with_watch(&path(), &created.node).await.unwrap()
-            else {
-                panic!()
-            };
+            let watch = watch(&b, &path(), &created.node).await;
             server.stop();
             until(&a, 1, SessionState::Suspended).await;
             sleep(stop).await;

@@ -13,6 +13,7 @@ use zlock_core::{
     SessionState, Target, WatchEvent,
 };
 use zlock_mem::{Fate, Fault, MemOptions, MemServer, Operation};
+use zlock_testkit::mem::watch;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_create_is_sent_again() {
@@ -276,9 +277,7 @@ async fn delays_keep_the_order_and_add_up() {
         let created = create(&b).await;
         a.link().delay(100 * MS, 30 * MS);
         let began = Instant::now();
-        let Existence::Watching(watch) = a.exists_with_watch(&path(), &created.node).await.unwrap() else {
-            panic!()
-        };
+        let watch = watch(&a, &path(), &created.node).await;
         assert_eq!(began.elapsed(), 130 * MS);
         b.delete(&path(), &Target::Node(created.node), None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);

@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, advance, sleep};
 use zlock_core::{
-    Close, CloseReason, CoordinationBackend, ErrorKind, Existence, LockPath, SessionState, Target, Values,
+    Close, CloseReason, CoordinationBackend, ErrorKind, LockPath, SessionState, Target, Values,
 };
 use zlock_mem::{Fate, Fault, MemLink, MemOptions, MemServer, Operation};
+use zlock_testkit::mem::watch;
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_keep_a_session_for_hours() {
@@ -123,9 +124,7 @@ async fn ends(after: Duration, delays: (u64, u64), harm: fn(&MemLink)) -> (Insta
     harm(&a.link());
     let mut events = a.session_events();
     let b = server.connect();
-    let Existence::Watching(gone) = b.exists_with_watch(&path(), &created.node).await.unwrap() else {
-        panic!()
-    };
+    let gone = watch(&b, &path(), &created.node).await;
     tokio::join!(
         async {
             events.ended(created.epoch).await;
@@ -365,7 +364,7 @@ fn a_session_expires_although_its_runtime_has_ended() {
     });
     runtime().block_on(async {
         let b = server.connect();
-        let Existence::Watching(gone) = b.exists_with_watch(&path(), &node).await.unwrap() else { panic!() };
+        let gone = watch(&b, &path(), &node).await;
         // The server gets no request until the next heartbeat of `b`.
         sleep(MS).await;
         let began = Instant::now();
@@ -413,9 +412,7 @@ async fn the_watches_of_an_ended_session_are_gone_at_the_server() {
         let server = MemServer::new();
         let (a, b) = (server.connect(), server.connect());
         let node = create(&b).await.node;
-        let Existence::Watching(on_node) = a.exists_with_watch(&path(), &node).await.unwrap() else {
-            panic!()
-        };
+        let on_node = watch(&a, &path(), &node).await;
         let (_, on_queue) = a.children_with_watch(&path()).await.unwrap();
         assert_eq!(server.watches(), 2);
         a.link().expire();

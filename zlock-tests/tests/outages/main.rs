@@ -1,5 +1,22 @@
 //! Links and servers that fail for a while, or that get more work than they can do.
 
+/// One test for each combination of what is lost and how.
+macro_rules! each_fault {
+    ($($name:ident: $body:ident;)*) => {$(
+        mod $name {
+            use super::*;
+            each_fault!(@ $body, request_fin Request Fin, request_reset Request Reset, request_mute Request Mute,
+                answer_fin Answer Fin, answer_reset Answer Reset, answer_mute Answer Mute);
+        }
+    )*};
+    (@ $body:ident, $($name:ident $lose:ident $cut:ident),*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            limit($body(Lose::$lose, Cut::$cut)).await;
+        }
+    )*};
+}
+
 mod mem {
     mod faults;
     mod outage;

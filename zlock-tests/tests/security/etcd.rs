@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use zlock_core::{
     CloseReason, CoordinationBackend, Environment, ErrorKind, Label, LockPath, Needs, SessionState, Target,
+    TextOrFile,
 };
-use zlock_etcd::EtcdBackend;
+use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::Client;
-use zlock_testkit::etcd::{self, create, options, path};
-use zlock_testkit::{Etcd, Process, have_etcd, limit, until};
+use zlock_testkit::etcd::{self, create, options, path, suspended};
+use zlock_testkit::{Etcd, Process, have_etcd, limit_if, until};
 
 async fn etcdctl(server: &Etcd, args: &[&str]) {
     let command = server.etcdctl(args);
@@ -37,12 +38,15 @@ async fn with_users(server: Etcd) -> Etcd {
     server
 }
 
+/// The options of a user whose locks are below `/prod`.
+fn prod(server: &Etcd, user: &str, password: impl Into<TextOrFile>) -> EtcdOptions {
+    let prod = LockPath::new("/prod").unwrap();
+    options(&server.connect_string()).with_user(user, password).with_prefix(prod)
+}
+
 #[tokio::test]
 async fn a_user_works_where_it_may() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         let orders = || options(&server.connect_string()).with_user("orders", "secret");
         let prod = orders().with_prefix(LockPath::new("/prod").unwrap());
@@ -83,14 +87,9 @@ async fn grant(server: &Etcd, prefix: &str) {
 /// A restarted server no longer knows the tokens that it has issued.
 #[tokio::test]
 async fn a_token_that_is_forgotten_is_asked_for_again() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap())
+        let prod = prod(&server, "orders", "secret")
             // A busy machine may need more than the other tests' TTL to start a server.
             .with_ttl(Duration::from_secs(30));
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("token"));
@@ -117,18 +116,13 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
 /// A JSON web token names the revision of the users and roles, and is refused once any of them has changed.
 #[tokio::test]
 async fn a_token_of_an_older_revision_is_replaced() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("key");
         std::fs::write(&key, [7; 32]).unwrap();
         let tokens = format!("--auth-token=jwt,sign-method=HS256,priv-key={},ttl=1h", key.display());
         let server = with_users(Etcd::start_with(vec![&*tokens.leak()].leak()).await).await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+        let prod = prod(&server, "orders", "secret");
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("revision"));
         let made = create(&backend, &path, Label::Lock).await;
         etcdctl(&server, &["--user=root:toor", "user", "add", "other:x"]).await;
@@ -143,15 +137,10 @@ async fn a_token_of_an_older_revision_is_replaced() {
 /// A client with a configured user loses nothing when authentication is enabled later.
 #[tokio::test]
 async fn authentication_is_switched_on_while_a_node_is_there() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+        let prod = prod(&server, "orders", "secret");
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("switched"));
         let made = create(&backend, &path, Label::Write).await;
         let second = create(&backend, &path, Label::Write).await;
@@ -171,10 +160,7 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
 /// When a permission is revoked, holders and waiters fail with that reason, not as if the server were unavailable.
 #[tokio::test]
 async fn a_revoked_permission_ends_holder_and_waiter() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         for revoke in [
             &["--user=root:toor", "role", "revoke-permission", "--prefix=true", "prod", "/prod/"][..],
             &["--user=root:toor", "user", "revoke-role", "orders", "prod"],
@@ -182,10 +168,7 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
         ] {
             let server = server_with_users().await;
             let connect = async |user, password| {
-                let options = options(&server.connect_string())
-                    .with_user(user, password)
-                    .with_prefix(LockPath::new("/prod").unwrap());
-                let client = Client::new(EtcdBackend::connect(options).await.unwrap());
+                let client = Client::new(EtcdBackend::connect(prod(&server, user, password)).await.unwrap());
                 (client.mutex("/revoked").unwrap(), client)
             };
             let (root, _root) = connect("root", "toor").await;
@@ -211,19 +194,13 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
 /// Changing a permission removes it for a moment.
 #[tokio::test]
 async fn a_permission_that_comes_back_in_time_costs_nothing() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
-        let prod = options(&server.connect_string())
-            .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+        let prod = prod(&server, "orders", "secret");
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("back"));
         let made = create(&backend, &path, Label::Lock).await;
         etcdctl(&server, &["--user=root:toor", "user", "revoke-role", "orders", "prod"]).await;
-        until("suspended", async || backend.session_events().current().state == SessionState::Suspended)
-            .await;
+        suspended(&backend).await;
         etcdctl(&server, &["--user=root:toor", "user", "grant-role", "orders", "prod"]).await;
         etcd::connected(&backend, 1).await;
         assert_eq!(backend.children(&path, None).await.unwrap().len(), 1);
@@ -234,10 +211,7 @@ async fn a_permission_that_comes_back_in_time_costs_nothing() {
 
 #[tokio::test]
 async fn wrong_credentials_are_refused_at_once() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = server_with_users().await;
         let with = options(&server.connect_string()).with_user("orders", "wrong");
         let error = EtcdBackend::connect(with).await.unwrap_err();
@@ -254,10 +228,7 @@ async fn wrong_credentials_are_refused_at_once() {
 /// The same settings work on a server without authentication.
 #[tokio::test]
 async fn a_user_where_there_are_none() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let with = options(&server.connect_string()).with_user("orders", "secret");
         let backend = EtcdBackend::connect(with).await.unwrap();
@@ -269,10 +240,7 @@ async fn a_user_where_there_are_none() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test]
 async fn tls() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_tls().await;
         let port = server.addr().port();
         for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {
@@ -317,10 +285,7 @@ async fn tls() {
 async fn a_new_certificate_is_read_within_the_session() {
     use zlock_testkit::{Cut, FaultProxy};
 
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_tls().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let folder = tempfile::tempdir().unwrap();
@@ -343,9 +308,7 @@ async fn a_new_certificate_is_read_within_the_session() {
 /// Connects as a user whose password is read from this file, which is written first.
 async fn with_password_file(server: &Etcd, file: &Path) -> EtcdBackend {
     std::fs::write(file, "secret\n").unwrap();
-    let prod = options(&server.connect_string())
-        .with_user("orders", file)
-        .with_prefix(LockPath::new("/prod").unwrap())
+    let prod = prod(server, "orders", file)
         // A busy machine may need more than the other tests' TTL to start the commands.
         .with_ttl(Duration::from_secs(30));
     EtcdBackend::connect(prod).await.unwrap()
@@ -365,10 +328,7 @@ async fn change_password(server: &Etcd) {
 /// Replacing a password, at the server and in the client's file, costs a connection but not the session.
 #[tokio::test]
 async fn a_new_password_is_read_within_the_session() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         let (backend, path) = (with_password_file(&server, &file).await, path("password"));
@@ -388,17 +348,13 @@ async fn a_new_password_is_read_within_the_session() {
 /// The file may also be late, as long as the session has not reached its deadline.
 #[tokio::test]
 async fn a_new_password_may_reach_the_file_after_the_server() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         let (backend, path) = (with_password_file(&server, &file).await, path("late"));
         let made = create(&backend, &path, Label::Lock).await;
         change_password(&server).await;
-        until("suspended", async || backend.session_events().current().state == SessionState::Suspended)
-            .await;
+        suspended(&backend).await;
         // No path extends the deadline, or resumes the session, without the server.
         let suspended = backend.session_events().current();
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -420,10 +376,7 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
 
 #[tokio::test]
 async fn a_user_from_the_environment() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         std::fs::write(&file, "secret\n").unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zlock_core::{CoordinationBackend, ErrorKind, Label, Target};
 use zlock_testkit::zk::{self, create, path};
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit, limit_to, until};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit_if, limit_to_if, until};
 use zlock_zk::ZkBackend;
 
 async fn lock_and_unlock(backend: &ZkBackend) {
@@ -17,10 +17,7 @@ async fn lock_and_unlock(backend: &ZkBackend) {
 #[cfg(feature = "zk-tls")]
 #[tokio::test]
 async fn tls_trusts_the_right_server_only() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().tls().start().await;
         let (addr, tls) = server.tls();
         let backend =
@@ -51,10 +48,7 @@ async fn tls_trusts_the_right_server_only() {
 #[tokio::test]
 async fn a_new_certificate_is_read_for_the_next_session() {
     // The test starts a server twice, and waits for the end of a session.
-    limit_to(Duration::from_secs(180), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(180), have_zookeeper(), async {
         let server = ZooKeeper::builder().tls().start().await;
         let (addr, tls) = server.tls();
         let folder = tempfile::tempdir().unwrap();
@@ -123,10 +117,7 @@ mod sasl {
 
     #[tokio::test]
     async fn a_server_knows_its_users() {
-        limit(async {
-            if !have_zookeeper() {
-                return;
-            }
+        limit_if(have_zookeeper(), async {
             let folder = tempfile::tempdir().unwrap();
             let jaas = folder.path().join("jaas.conf");
             write_jaas(&jaas, "secret");
@@ -143,10 +134,7 @@ mod sasl {
 
     #[tokio::test]
     async fn a_user_from_the_environment() {
-        limit(async {
-            if !have_zookeeper() {
-                return;
-            }
+        limit_if(have_zookeeper(), async {
             let folder = tempfile::tempdir().unwrap();
             let (jaas, file) = (folder.path().join("jaas.conf"), folder.path().join("password"));
             write_jaas(&jaas, "secret");
@@ -200,10 +188,7 @@ mod sasl {
     /// The password is changed while the server restarts.
     #[tokio::test]
     async fn waiters_in_a_refused_session_get_the_reason() {
-        limit(async {
-            if !have_zookeeper() {
-                return;
-            }
+        limit_if(have_zookeeper(), async {
             let folder = tempfile::tempdir().unwrap();
             let jaas = folder.path().join("jaas.conf");
             write_jaas(&jaas, "secret");
@@ -233,10 +218,7 @@ mod sasl {
     /// A session does not survive a new password, but its client does if the password is in a file.
     #[tokio::test]
     async fn a_new_password_is_read_for_the_next_session() {
-        limit(async {
-            if !have_zookeeper() {
-                return;
-            }
+        limit_if(have_zookeeper(), async {
             let folder = tempfile::tempdir().unwrap();
             let (jaas, file) = (folder.path().join("jaas.conf"), folder.path().join("password"));
             write_jaas(&jaas, "secret");

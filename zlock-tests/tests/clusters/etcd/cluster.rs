@@ -8,7 +8,7 @@ use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, SessionEvents,
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
 use zlock_testkit::etcd::{self, TTL, options};
-use zlock_testkit::{Etcd, EtcdCluster, Metrics, have_etcd, have_strace, limit_to, until};
+use zlock_testkit::{Etcd, EtcdCluster, Metrics, have_etcd, have_strace, limit_to_if, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -77,10 +77,7 @@ async fn is_first(events: &SessionEvents) {
 #[tokio::test]
 async fn a_look_at_the_predecessor_needs_no_majority() {
     const MOMENT: Duration = Duration::from_millis(500);
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let cluster = EtcdCluster::start(3).await;
         let backend = EtcdBackend::connect(options(&cluster.members()[0].connect_string())).await.unwrap();
         let path = LockPath::new("/app/lock").unwrap();
@@ -108,10 +105,7 @@ async fn a_look_at_the_predecessor_needs_no_majority() {
 #[tokio::test]
 async fn a_cluster_that_begins_anew() {
     const ROUNDS: usize = 10;
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let (old, new) = (Etcd::start().await, Etcd::start().await);
         let mut observer = etcd::observer(&old.connect_string()).await;
         for _ in 0..1000 {
@@ -152,10 +146,7 @@ async fn a_cluster_that_begins_anew() {
 /// The first of three endpoints is unusable. Apart from delays, clients do not notice it.
 #[tokio::test]
 async fn one_endpoint_dead_or_frozen() {
-    limit_to(LIMIT, async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(LIMIT, have_etcd(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let follower = (leader + 1) % 3;
@@ -195,10 +186,7 @@ async fn one_endpoint_dead_or_frozen() {
 /// A leader change restarts the time of every lease, so no lock is lost, and none is granted to another client.
 #[tokio::test]
 async fn the_leader_dies_or_hangs() {
-    limit_to(LIMIT, async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(LIMIT, have_etcd(), async {
         let cluster = EtcdCluster::start(3).await;
         for (how, time) in [(Harm::Killed, TTL * 3 / 2), (Harm::Frozen, TTL / 2), (Harm::Frozen, TTL * 3 / 2)]
         {
@@ -257,10 +245,7 @@ async fn the_leader_dies_or_hangs() {
 /// A holder that knows only the leader, which is frozen, gives up before the cluster grants the lock to the next client.
 #[tokio::test]
 async fn a_holder_behind_a_frozen_leader_knows_first() {
-    limit_to(LIMIT, async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(LIMIT, have_etcd(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let members = cluster.members();
@@ -299,10 +284,7 @@ async fn a_holder_behind_a_frozen_leader_knows_first() {
 /// knows no other server gives up before the cluster grants the lock to the next client. A holder that knows one moves there.
 #[tokio::test]
 async fn a_leader_whose_disk_hangs_renews_nothing() {
-    limit_to(LIMIT, async {
-        if !have_etcd() || !have_strace() {
-            return;
-        }
+    limit_to_if(LIMIT, have_etcd() && have_strace(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let members = cluster.members();
@@ -342,10 +324,7 @@ async fn a_leader_whose_disk_hangs_renews_nothing() {
 /// Without a quorum, no lock can be acquired and none is lost, since leases only end by consensus.
 #[tokio::test]
 async fn no_quorum_for_a_while() {
-    limit_to(LIMIT, async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(LIMIT, have_etcd(), async {
         let cluster = EtcdCluster::start(3).await;
         let (mutex, events) = lock(&cluster.connect_string()).await;
         let held = mutex.acquire().await.unwrap();

@@ -11,7 +11,7 @@ use zlock::backend::{CoordinationBackend, Label, LockPath, Target};
 use zlock::zk::{ZkBackend, ZkOptions};
 use zlock::{Client, ErrorKind, Guard, Release, SessionState};
 use zlock_testkit::zk::{LONG, Observer, connect, release, wait_behind};
-use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to, report};
+use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to_if, report};
 
 /// A small machine is too slow for two ensembles at the same time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -37,10 +37,7 @@ async fn heartbeat(client: &Client) {
 #[tokio::test]
 async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
         let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
         let (follower, other) = (&ensemble.members()[follower], &ensemble.members()[other]);
@@ -119,10 +116,7 @@ async fn margin(holder: Client, held: Guard, waiting: JoinHandle<Guard>) -> Dura
 #[tokio::test]
 async fn an_election_costs_no_lock_and_no_place() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
         let leader = &ensemble.members()[ensemble.leader().await];
         // One client for each of the three servers, including the leader.
@@ -181,10 +175,7 @@ async fn an_election_costs_no_lock_and_no_place() {
 #[tokio::test]
 async fn a_holder_knows_in_time_that_the_leader_stood_still() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         // A follower that hears nothing from its leader for 5 s starts an election.
         const FROZEN: Duration = Duration::from_secs(3);
         const SESSION: Duration = Duration::from_secs(2);
@@ -222,10 +213,7 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
 #[tokio::test]
 async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         const SESSION: Duration = Duration::from_secs(2);
         // A follower that hears nothing from its leader for 30 s starts an election.
         let kind = ZooKeeper::builder().tick(TICK).config("syncLimit=60");
@@ -276,10 +264,7 @@ async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
 async fn a_waiter_waits_behind_a_node_that_only_its_server_has() {
     const PATHS: [&str; 2] = ["/ghost/mutex", "/ghost/semaphore"];
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK).without_digests()).await;
         let holder = connect(ensemble.connect_string(), LONG).await;
         let locks =
@@ -340,10 +325,7 @@ async fn a_waiter_waits_behind_a_node_that_only_its_server_has() {
 #[tokio::test]
 async fn a_latch_that_was_closed_is_not_passed_on_a_follower_that_is_behind() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         let ensemble = Ensemble::start_linked(3, ZooKeeper::builder().tick(TICK)).await;
         let (leader, behind) = (ensemble.leader().await, ensemble.followers().await[0]);
         let [closer, waiter] = [leader, behind].map(|member| ensemble.members()[member].connect_string());

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use zlock::{Client, ErrorKind, Guard, InterProcessMutex};
 use zlock_testkit::zk::{Observer, connect, release, wait_behind};
-use zlock_testkit::{Cut, Ensemble, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit_to, report};
+use zlock_testkit::{Cut, Ensemble, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit_to_if, report};
 
 /// A small machine is too slow for two ensembles at the same time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -87,10 +87,7 @@ fn others(ensemble: &Ensemble, one: usize) -> [&ZooKeeper; 2] {
 /// A holder is connected to the leader, a waiter to the other two servers, and something replaces the leader.
 async fn replaced(scenario: &str, session: Duration, replace: impl AsyncFn(&Ensemble, usize, &Client)) {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT * rounds(), async {
+    limit_to_if(LIMIT * rounds(), have_zookeeper(), async {
         let mut overlaps = Vec::new();
         for round in 0..rounds() {
             let ensemble = ensemble().await;
@@ -212,10 +209,7 @@ const SESSION: Duration = Duration::from_secs(12);
 #[tokio::test]
 async fn a_holder_that_stood_still_while_its_session_was_resumed_knows_its_deadline() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT * rounds(), async {
+    limit_to_if(LIMIT * rounds(), have_zookeeper(), async {
         let mut overlaps = Vec::new();
         let ensemble = ensemble().await;
         let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
@@ -252,10 +246,7 @@ async fn a_holder_that_stood_still_while_its_session_was_resumed_knows_its_deadl
 #[tokio::test]
 async fn a_holder_that_stood_still_while_its_session_began_knows_its_deadline() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT * rounds(), async {
+    limit_to_if(LIMIT * rounds(), have_zookeeper(), async {
         let mut overlaps = Vec::new();
         let ensemble = ensemble().await;
         let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
@@ -305,10 +296,7 @@ async fn cost(server: &ZooKeeper) -> (f64, usize) {
 async fn a_session_that_holds_costs_twelve_packets_and_three_writes() {
     const TIMEOUTS: u32 = 4;
     let _alone = ONE_AT_A_TIME.lock().await;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         let server = ZooKeeper::builder().tick(TICK).start().await;
         let session = Duration::from_secs(5);
         let client = connect(server.connect_string(), session).await;

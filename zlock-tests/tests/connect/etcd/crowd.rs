@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Result};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_testkit::etcd::observer;
-use zlock_testkit::{Etcd, FaultProxy, Flow, have_etcd, limit_to};
+use zlock_testkit::{Etcd, FaultProxy, Flow, have_etcd, limit_to_if};
 
 use crate::crowd::{MINUTE, SECOND, Site, is_served, returns_after_an_outage};
 
@@ -56,10 +56,7 @@ impl Site for Leases {
 
 #[tokio::test]
 async fn late_answers_cost_no_lease() {
-    limit_to(3 * MINUTE, async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(3 * MINUTE, have_etcd(), async {
         let server = Etcd::start().await;
         for (late, ttl) in [(1800, 10), (2000, 10), (2200, 40), (3000, 10), (5000, 40)] {
             let late = Duration::from_millis(late);

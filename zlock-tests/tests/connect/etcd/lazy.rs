@@ -7,16 +7,13 @@ use zlock_core::{ErrorKind, Phase, SessionState};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
 use zlock_testkit::etcd::options;
-use zlock_testkit::{Etcd, have_etcd, limit};
+use zlock_testkit::{Etcd, have_etcd, limit_if};
 
 use crate::files;
 
 #[tokio::test]
 async fn a_client_is_used_before_its_server_starts() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         server.stop();
         let client = Client::new(EtcdBackend::connect_lazy(options(&server.connect_string())).unwrap());
@@ -44,10 +41,7 @@ async fn a_client_is_used_before_its_server_starts() {
 
 #[tokio::test]
 async fn what_no_wait_mends_is_reported_by_calls() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let invalid = EtcdBackend::connect_lazy(options("h:x")).unwrap_err();
         assert_eq!(invalid.kind(), ErrorKind::InvalidArgument, "{invalid}");
         let server = Etcd::start_tls().await;
@@ -63,10 +57,7 @@ async fn what_no_wait_mends_is_reported_by_calls() {
 
 #[tokio::test]
 async fn files_are_read_off_the_runtime_and_one_at_a_time() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let (server, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         let secret = options(&server.connect_string()).with_user("orders", &*file);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zlock_core::{CoordinationBackend, ErrorKind, Label};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_testkit::etcd::{self, create, path};
-use zlock_testkit::{Dns, Etcd, EtcdCluster, Port, have_dns, have_etcd, limit};
+use zlock_testkit::{Dns, Etcd, EtcdCluster, Port, have_dns, have_etcd, limit_if};
 
 const SERVICE: &str = "_etcd-client._tcp";
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,10 +18,7 @@ fn options(dns: &Dns) -> EtcdOptions {
 /// A session survives when its server is replaced by another member of the cluster that the client did not know.
 #[tokio::test]
 async fn a_member_that_is_new_in_dns_is_found_within_the_session() {
-    limit(async {
-        if !have_etcd() || !have_dns() {
-            return;
-        }
+    limit_if(have_etcd() && have_dns(), async {
         let (dns, cluster) = tokio::join!(Dns::start(), EtcdCluster::start(3));
         let leader = cluster.leader().await;
         let [old, new] = [1, 2].map(|i| &cluster.members()[(leader + i) % 3]);
@@ -40,10 +37,7 @@ async fn a_member_that_is_new_in_dns_is_found_within_the_session() {
 
 #[tokio::test]
 async fn a_cluster_that_moves_is_found_again() {
-    limit(async {
-        if !have_etcd() || !have_dns() {
-            return;
-        }
+    limit_if(have_etcd() && have_dns(), async {
         let (dns, one, two) = tokio::join!(Dns::start(), Etcd::start(), Etcd::start());
         dns.serve(SERVICE, &[(0, 0, "localhost", one.addr().port())]).await;
         let (backend, path) = (EtcdBackend::connect(options(&dns)).await.unwrap(), path("moved"));
@@ -59,10 +53,7 @@ async fn a_cluster_that_moves_is_found_again() {
 
 #[tokio::test]
 async fn the_next_priority_is_tried() {
-    limit(async {
-        if !have_etcd() || !have_dns() {
-            return;
-        }
+    limit_if(have_etcd() && have_dns(), async {
         let (dns, server, closed) = (Dns::start().await, Etcd::start().await, Port::reserve());
         let second = (20, 0, "localhost", server.addr().port());
         dns.serve(SERVICE, &[second, (10, 0, "localhost", closed.number())]).await;
@@ -75,10 +66,7 @@ async fn the_next_priority_is_tried() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test]
 async fn with_tls_there_is_another_service() {
-    limit(async {
-        if !have_etcd() || !have_dns() {
-            return;
-        }
+    limit_if(have_etcd() && have_dns(), async {
         let (dns, server) = (Dns::start().await, Etcd::start_tls().await);
         dns.serve("_etcd-client-ssl._tcp", &[(0, 0, "localhost", server.addr().port())]).await;
         let backend = EtcdBackend::connect(options(&dns).with_tls(server.certificate())).await.unwrap();
@@ -89,10 +77,7 @@ async fn with_tls_there_is_another_service() {
 
 #[tokio::test]
 async fn a_domain_without_servers_is_named() {
-    limit(async {
-        if !have_dns() {
-            return;
-        }
+    limit_if(have_dns(), async {
         let dns = Dns::start().await;
         for (records, part) in
             [(&[][..], "there are none"), (&[(0, 0, "", 0)], "the domain does not offer this service")]
@@ -116,10 +101,7 @@ async fn a_domain_without_servers_is_named() {
 /// Neither the name server nor the cluster needs to be available when a client is created.
 #[tokio::test]
 async fn a_client_waits_for_the_name_server() {
-    limit(async {
-        if !have_etcd() || !have_dns() {
-            return;
-        }
+    limit_if(have_etcd() && have_dns(), async {
         let (dns, server) = (Dns::start().await, Etcd::start().await);
         dns.stop();
         let backend = EtcdBackend::connect_lazy(options(&dns).with_operation_timeout(SECOND)).unwrap();
@@ -133,10 +115,7 @@ async fn a_client_waits_for_the_name_server() {
 
 #[tokio::test]
 async fn a_lazy_client_says_what_is_wrong_with_each_host() {
-    limit(async {
-        if !have_etcd() || !have_dns() {
-            return;
-        }
+    limit_if(have_etcd() && have_dns(), async {
         let (dns, server, reserved) = (Dns::start().await, Etcd::start_tls().await, Port::reserve());
         let (secure, closed) = (server.addr().port(), reserved.number());
         dns.serve(SERVICE, &[(0, 0, "localhost", secure), (1, 0, "localhost", closed)]).await;

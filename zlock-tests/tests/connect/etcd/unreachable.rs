@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use zlock_core::Result;
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::etcd::options;
-use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit, limit_if};
 
 use crate::unreachable::{
     HOUR, NO_NAME, SHORT, a_host_that_may_come_up, a_name_that_does_not_resolve, an_unknown_answer,
@@ -46,10 +46,7 @@ async fn an_unknown_answer_is_waited_for_and_reported() {
 
 #[tokio::test]
 async fn a_tls_port_is_refused_at_once() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
         let secure = tls.connect_string();
         let error = refused(connect(secure.clone(), HOUR).await);
@@ -66,10 +63,7 @@ async fn a_tls_port_is_refused_at_once() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test]
 async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
         let host = plain.connect_string();
         let error = refused(
@@ -88,10 +82,7 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
 
 #[tokio::test]
 async fn the_ports_of_zookeeper_are_refused_at_once() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().tls().start().await;
         let error = refused(connect(server.connect_string(), HOUR).await);
         assert_says(
@@ -107,10 +98,7 @@ async fn the_ports_of_zookeeper_are_refused_at_once() {
 
 #[tokio::test]
 async fn a_frozen_server_is_named() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         server.pause();
         let error = refused(connect(server.connect_string(), SHORT).await);
@@ -123,10 +111,7 @@ async fn a_frozen_server_is_named() {
 /// The connect keeps waiting while one of the hosts may still come up.
 #[tokio::test]
 async fn a_server_that_comes_up_is_found() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         server.stop();
         let hosts = format!("{NO_NAME},{}", server.addr());

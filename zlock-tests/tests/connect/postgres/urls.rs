@@ -3,7 +3,8 @@
 use futures_util::future::join_all;
 use zlock::{ErrorKind, Release};
 use zlock_testkit::{
-    FaultProxy, PgBouncer, Port, PostgresServer, have_pgbouncer, have_postgres, limit, postgres_or_skip,
+    FaultProxy, PgBouncer, Port, PostgresServer, have_pgbouncer, have_postgres, limit, limit_if,
+    postgres_or_skip,
 };
 
 /// Connects by the URL, and acquires and releases a lock twice.
@@ -64,10 +65,7 @@ async fn a_silent_first_host_is_passed_over() {
 
 #[tokio::test]
 async fn the_replica_of_two_hosts_is_not_used() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let primary = PostgresServer::start().await;
         works(&format!("{}?create_schema=true", primary.url())).await.unwrap();
         let replica = primary.replica().await;
@@ -79,10 +77,7 @@ async fn the_replica_of_two_hosts_is_not_used() {
 
 #[tokio::test]
 async fn passwords_come_from_the_url_or_a_file() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::builder().password("se/cret").start().await;
         let addr = server.addr();
         works(&format!("postgres://zlock:se%2Fcret@{addr}/zlock?create_schema=true")).await.unwrap();
@@ -101,10 +96,7 @@ async fn passwords_come_from_the_url_or_a_file() {
 #[cfg(feature = "postgres-tls")]
 #[tokio::test]
 async fn tls_is_used_as_the_url_says() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::builder().tls().start().await;
         let root = server.folder().join("root.crt");
         std::fs::write(&root, server.certificate()).unwrap();
@@ -119,10 +111,7 @@ async fn tls_is_used_as_the_url_says() {
 
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_enough() {
-    if !have_pgbouncer() {
-        return;
-    }
-    limit(async {
+    limit_if(have_pgbouncer(), async {
         let server = PostgresServer::start().await;
         works(&format!("{}?create_schema=true", server.url())).await.unwrap();
         let pooler = PgBouncer::start(&server).await;

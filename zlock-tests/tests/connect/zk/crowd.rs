@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 use zlock_core::Result;
-use zlock_testkit::{FaultProxy, Flow, ZooKeeper, have_zookeeper, limit_to};
+use zlock_testkit::{FaultProxy, Flow, ZooKeeper, have_zookeeper, limit_to_if};
 use zlock_zk::{ZkBackend, ZkOptions};
 
 use crate::crowd::{MINUTE, Site, is_served, returns_after_an_outage};
@@ -51,10 +51,7 @@ impl Site for Zk {
 
 #[tokio::test]
 async fn late_answers_cost_no_session() {
-    limit_to(2 * MINUTE, async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(2 * MINUTE, have_zookeeper(), async {
         for late in [1800, 2000, 2200, 3000].map(std::time::Duration::from_millis) {
             let zk = Zk::start().await;
             zk.proxy.to_client(Flow::Delay(late));

@@ -7,17 +7,14 @@ use tokio::time::Instant;
 use zlock_core::{ErrorKind, Phase, SessionState};
 use zlock_recipes::Client;
 use zlock_testkit::zk::options;
-use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit, limit_if};
 use zlock_zk::ZkBackend;
 
 use crate::files;
 
 #[tokio::test]
 async fn a_client_is_used_before_its_server_starts() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         server.stop();
         let client = Client::new(ZkBackend::connect_lazy(options(&server.connect_string())).unwrap());
@@ -45,10 +42,7 @@ async fn a_client_is_used_before_its_server_starts() {
 
 #[tokio::test]
 async fn what_no_wait_mends_is_reported_by_calls() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let invalid = ZkBackend::connect_lazy(options("h:x")).unwrap_err();
         assert_eq!(invalid.kind(), ErrorKind::InvalidArgument, "{invalid}");
         // A different kind of server is reported long before the connect timeout.
@@ -88,10 +82,7 @@ async fn an_operation_that_waits_for_a_session_says_why_there_is_none() {
 
 #[tokio::test]
 async fn files_are_read_off_the_runtime_and_one_at_a_time() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let (server, folder) = (ZooKeeper::start().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
         let secret = options(&server.connect_string()).with_digest("orders", &*file);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zlock_core::{CoordinationBackend, ErrorKind, Label};
 use zlock_testkit::zk::{self, create, path};
-use zlock_testkit::{Dns, Port, ZooKeeper, end_zookeeper_session, have_dns, have_zookeeper, limit};
+use zlock_testkit::{Dns, Port, ZooKeeper, end_zookeeper_session, have_dns, have_zookeeper, limit_if};
 use zlock_zk::{ZkBackend, ZkOptions};
 
 const SERVICE: &str = "_zookeeper._tcp";
@@ -17,10 +17,7 @@ fn options(dns: &Dns) -> ZkOptions {
 
 #[tokio::test]
 async fn an_ensemble_that_moves_is_found_again() {
-    limit(async {
-        if !have_zookeeper() || !have_dns() {
-            return;
-        }
+    limit_if(have_zookeeper() && have_dns(), async {
         let (dns, one, two) = tokio::join!(Dns::start(), ZooKeeper::start(), ZooKeeper::start());
         dns.serve(SERVICE, &[(0, 0, "localhost", one.addr().port())]).await;
         let (backend, path) = (ZkBackend::connect(options(&dns)).await.unwrap(), path("moved"));
@@ -38,10 +35,7 @@ async fn an_ensemble_that_moves_is_found_again() {
 /// While no name server answers, or none is there, the servers of the last lookup are used.
 #[tokio::test]
 async fn the_last_known_servers_are_used_without_a_name_server() {
-    limit(async {
-        if !have_zookeeper() || !have_dns() {
-            return;
-        }
+    limit_if(have_zookeeper() && have_dns(), async {
         for is_silent in [true, false] {
             let (dns, server) = tokio::join!(Dns::start(), ZooKeeper::start());
             dns.serve(SERVICE, &[(0, 0, "localhost", server.addr().port())]).await;
@@ -65,10 +59,7 @@ async fn the_last_known_servers_are_used_without_a_name_server() {
 /// The preferred servers are tried first, and the others if those give no session.
 #[tokio::test]
 async fn the_next_priority_is_tried() {
-    limit(async {
-        if !have_zookeeper() || !have_dns() {
-            return;
-        }
+    limit_if(have_zookeeper() && have_dns(), async {
         let (dns, server, closed) = (Dns::start().await, ZooKeeper::start().await, Port::reserve());
         let second = (20, 0, "localhost", server.addr().port());
         dns.serve(SERVICE, &[second, (10, 0, "localhost", closed.number())]).await;
@@ -80,10 +71,7 @@ async fn the_next_priority_is_tried() {
 
 #[tokio::test]
 async fn a_domain_without_servers_is_named() {
-    limit(async {
-        if !have_dns() {
-            return;
-        }
+    limit_if(have_dns(), async {
         let dns = Dns::start().await;
         for (records, part) in
             [(&[][..], "there are none"), (&[(0, 0, "", 0)], "the domain does not offer this service")]
@@ -106,10 +94,7 @@ async fn a_domain_without_servers_is_named() {
 /// Neither the name server nor the ensemble needs to be available when a client is created.
 #[tokio::test]
 async fn a_client_waits_for_the_name_server() {
-    limit(async {
-        if !have_zookeeper() || !have_dns() {
-            return;
-        }
+    limit_if(have_zookeeper() && have_dns(), async {
         let (dns, server) = (Dns::start().await, ZooKeeper::start().await);
         dns.stop();
         let backend = ZkBackend::connect_lazy(options(&dns).with_operation_timeout(SECOND)).unwrap();

@@ -6,7 +6,8 @@ use tokio::time::sleep;
 use zlock_core::{CoordinationBackend, Result, SessionState};
 use zlock_testkit::zk::{connected, options};
 use zlock_testkit::{
-    Cut, Ensemble, Etcd, FaultProxy, ZooKeeper, have_etcd, have_zookeeper, limit, until, zookeeper_or_skip,
+    Cut, Ensemble, Etcd, FaultProxy, ZooKeeper, have_etcd, have_zookeeper, limit, limit_if, until,
+    zookeeper_or_skip,
 };
 use zlock_zk::ZkBackend;
 
@@ -40,10 +41,7 @@ async fn an_unknown_answer_is_waited_for_and_reported() {
 
 #[tokio::test]
 async fn a_tls_port_is_refused_at_once() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().tls().start().await;
         let secure = server.tls().0.to_string();
         let error = refused(connect(secure.clone(), HOUR).await);
@@ -60,10 +58,7 @@ async fn a_tls_port_is_refused_at_once() {
 #[cfg(feature = "zk-tls")]
 #[tokio::test]
 async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().tls().start().await;
         let certificate = server.tls().1.certificate();
         let plain = server.connect_string();
@@ -86,10 +81,7 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
 
 #[tokio::test]
 async fn the_ports_of_etcd_are_refused_at_once() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
         let error = refused(connect(plain.connect_string(), HOUR).await);
         assert_says(&error, &[&format!("{}: answers with HTTP/2, which is not ZooKeeper", plain.addr())]);
@@ -101,10 +93,7 @@ async fn the_ports_of_etcd_are_refused_at_once() {
 
 #[tokio::test]
 async fn a_frozen_server_is_named() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         server.pause();
         let error = refused(connect(server.connect_string(), SHORT).await);
@@ -116,10 +105,7 @@ async fn a_frozen_server_is_named() {
 
 #[tokio::test]
 async fn a_server_without_a_quorum_is_named() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let ensemble = Ensemble::start(3).await;
         let [last, others @ ..] = ensemble.members() else { panic!("three") };
         others.iter().for_each(|member| member.stop());
@@ -137,10 +123,7 @@ async fn a_server_without_a_quorum_is_named() {
 /// The connect keeps waiting while one of the hosts may still come up.
 #[tokio::test]
 async fn a_server_that_comes_up_is_found() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         server.stop();
         let hosts = format!("{NO_NAME},{}", server.addr());

@@ -1,7 +1,7 @@
 //! The cost of barriers and of a shared maximum, by the server's own counters.
 
 use zlock_recipes::Client;
-use zlock_testkit::{Etcd, Metrics, have_etcd, limit};
+use zlock_testkit::{Etcd, Metrics, have_etcd, limit_if};
 
 use super::requests::{backend, cost};
 use crate::round;
@@ -15,10 +15,7 @@ fn requests(before: &Metrics, after: &Metrics) -> u64 {
 
 #[tokio::test]
 async fn a_member_of_a_round_takes_four_requests_at_most() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let mut members = Vec::new();
         for _ in 0..3 {
@@ -42,10 +39,7 @@ async fn a_member_of_a_round_takes_four_requests_at_most() {
 
 #[tokio::test]
 async fn permits_of_a_shared_maximum_take_two_requests_more() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let client = Client::new(backend(&server).await);
         let max = client.counter("/app/max").unwrap();

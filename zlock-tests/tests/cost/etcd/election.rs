@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use zlock_recipes::{Client, Election};
-use zlock_testkit::{Etcd, have_etcd, limit, report};
+use zlock_testkit::{Etcd, have_etcd, limit_if, report};
 
 use super::requests::{backend, cost};
 
@@ -21,10 +21,7 @@ async fn until_watches(server: &Etcd, watches: u64) {
 
 #[tokio::test]
 async fn a_campaign_is_one_message_and_a_takeover_is_one() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let (one, two) = (election(&server, "one").await, election(&server, "two").await);
         one.campaign().await.unwrap().resign().await.unwrap();
@@ -52,10 +49,7 @@ async fn a_campaign_is_one_message_and_a_takeover_is_one() {
 
 #[tokio::test]
 async fn an_observer_is_one_read_for_each_change_and_nothing_for_a_new_candidate() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let (one, two) = (election(&server, "one").await, election(&server, "two").await);
         let led = one.campaign().await.unwrap();

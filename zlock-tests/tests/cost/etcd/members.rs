@@ -1,24 +1,16 @@
 //! The cost of members, by the server's own counters.
 
-use zlock_recipes::{Client, MembersWatch};
-use zlock_testkit::{Etcd, have_etcd, limit, report};
+use zlock_recipes::Client;
+use zlock_testkit::{Etcd, have_etcd, limit_if, report};
 
 use super::requests::{backend, cost};
+use crate::see;
 
 const OBSERVERS: usize = 3;
 
-async fn see(watches: &mut [MembersWatch], members: usize) {
-    for watch in watches {
-        while watch.changed().await.unwrap().members.len() != members {}
-    }
-}
-
 #[tokio::test]
 async fn a_join_is_one_message_and_each_observer_takes_one_read() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let mut clients = Vec::new();
         for _ in 0..OBSERVERS + 2 {

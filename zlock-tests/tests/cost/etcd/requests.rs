@@ -13,7 +13,7 @@ use zlock_core::{CoordinationBackend, Created, Label, LockPath, Needs, NodeIds, 
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, InterProcessMutex};
 use zlock_testkit::etcd::{self, release};
-use zlock_testkit::{Etcd, FaultProxy, Flow, Metrics, have_etcd, limit, limit_to};
+use zlock_testkit::{Etcd, FaultProxy, Flow, Metrics, have_etcd, limit_if, limit_to};
 
 const PATH: &str = "/app/lock";
 const LONG: Duration = Duration::from_secs(3600);
@@ -71,10 +71,7 @@ async fn until_watched(server: &Etcd) -> Metrics {
 
 #[tokio::test]
 async fn an_uncontended_lock_is_two_messages_and_two_writes() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let mutex = mutex(&server).await;
         let before = server.metrics().await;
@@ -97,10 +94,7 @@ async fn an_uncontended_lock_is_two_messages_and_two_writes() {
 #[tokio::test]
 async fn an_uncontended_lock_sends_few_bytes() {
     const ROUNDS: u64 = 100;
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let backend = backend(&server).await;
         let received =
@@ -126,10 +120,7 @@ async fn an_uncontended_lock_sends_few_bytes() {
 
 #[tokio::test]
 async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let mutexes = [mutex(&server).await, mutex(&server).await];
         let mut held = mutexes[0].acquire().await.unwrap();
@@ -170,10 +161,7 @@ async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
 /// Concurrent acquisitions by many sessions, and by many tasks of one session.
 #[tokio::test]
 async fn a_crowd_pays_no_more_a_head() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         for (sessions, tasks) in [(8, 8), (1, 32)] {
             let server = Etcd::start().await;
             let mut mutexes = Vec::new();
@@ -205,10 +193,7 @@ async fn a_crowd_pays_no_more_a_head() {
 
 #[tokio::test]
 async fn a_failed_try_is_one_message_and_no_write() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let (holder, other) = (mutex(&server).await, mutex(&server).await);
         let held = holder.acquire().await.unwrap();
@@ -225,10 +210,7 @@ async fn a_failed_try_is_one_message_and_no_write() {
 /// A create that is given up costs one message, and those that are in flight meanwhile are repeated.
 #[tokio::test]
 async fn a_create_that_is_given_up_costs_one_message() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let backend = backend(&server).await;
         let path = etcd::path("given-up");
@@ -255,10 +237,7 @@ async fn a_create_that_is_given_up_costs_one_message() {
 /// flight. A future that is not polled does not delay others.
 #[tokio::test]
 async fn requests_take_turns() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let backend = backend_at(&server, &proxy.connect_string()).await;
@@ -344,10 +323,7 @@ fn hand_overs() -> u64 {
 #[tokio::test]
 async fn a_hand_over_does_not_wait_for_the_servers_loop() {
     const ROUNDS: usize = 20;
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let mut observer = etcd::observer(&server.connect_string()).await;
         let mut from_the_past = 0;
@@ -389,10 +365,7 @@ async fn lock_node(backend: &EtcdBackend, path: &LockPath) -> Created {
 /// A create returns only its predecessor and itself, however long the queue is. So does the read after a wake-up.
 #[tokio::test]
 async fn a_create_brings_no_long_queue() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let backend = backend_at(&server, &proxy.connect_string()).await;
@@ -422,10 +395,7 @@ async fn a_create_brings_no_long_queue() {
 /// A client does not compare the answers of another cluster, which has fewer revisions, with those of the one before.
 #[tokio::test]
 async fn a_look_costs_one_read_after_a_move_to_another_cluster() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let (old, new) = (Etcd::start().await, Etcd::start().await);
         let mut observer = etcd::observer(&old.connect_string()).await;
         for _ in 0..100 {
@@ -460,10 +430,7 @@ async fn reads_at_rest(server: &Etcd) -> u64 {
 /// The key created right before belongs to a lock further down.
 #[tokio::test]
 async fn a_key_that_is_no_place_hides_no_predecessor() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let backend = backend(&server).await;
         let path = LockPath::new(PATH).unwrap();

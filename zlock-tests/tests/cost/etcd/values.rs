@@ -6,7 +6,7 @@ use etcd_client::GetOptions;
 use futures_util::future::join_all;
 use zlock_recipes::{Client, Counter};
 use zlock_testkit::etcd::observer;
-use zlock_testkit::{Etcd, have_etcd, limit};
+use zlock_testkit::{Etcd, have_etcd, limit_if};
 
 use super::requests::{backend, cost};
 
@@ -20,10 +20,7 @@ fn messages(count: u64) -> BTreeMap<String, u64> {
 
 #[tokio::test]
 async fn an_addition_is_one_message_and_one_more_for_each_conflict() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let (one, two) = (counter(&server).await, counter(&server).await);
         one.add(1).await.unwrap();
@@ -49,10 +46,7 @@ async fn an_addition_is_one_message_and_one_more_for_each_conflict() {
 
 #[tokio::test]
 async fn a_burst_of_first_writes_leaves_few_receipts() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let client = Client::new(backend(&server).await);
         let write = async |n: u32| {

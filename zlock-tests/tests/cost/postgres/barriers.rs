@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zlock_recipes::Client;
-use zlock_testkit::{have_postgres, limit, report, until};
+use zlock_testkit::{have_postgres, limit_if, report, until};
 
 use super::requests::{calls, counts, quiet, sent, start};
 use crate::round;
@@ -14,10 +14,7 @@ const MEMBERS: u64 = 3;
 #[tokio::test]
 async fn a_member_of_a_round_takes_four_or_five_statements() {
     const ROUNDS: u64 = 5;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mut members = Vec::new();
         for _ in 0..MEMBERS {
@@ -55,10 +52,7 @@ async fn a_member_of_a_round_takes_four_or_five_statements() {
 #[tokio::test]
 async fn permits_of_a_shared_maximum_take_two_statements_more() {
     const PERMITS: u64 = 50;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let client = Client::new(quiet(&server).await);
         let max = client.counter("/app/max").unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zlock_recipes::{Client, Election};
 use zlock_testkit::postgres::{backend, observer};
-use zlock_testkit::{PostgresServer, have_postgres, limit, report, until};
+use zlock_testkit::{PostgresServer, have_postgres, limit_if, report, until};
 
 use super::requests::{calls, counts, quiet, sent, start};
 
@@ -25,10 +25,7 @@ async fn until_candidates(server: &PostgresServer, candidates: i64) {
 
 #[tokio::test]
 async fn a_campaign_is_one_statement_and_a_takeover_is_three() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let (one, two) = (election(&server, "one").await, election(&server, "two").await);
         one.campaign().await.unwrap().resign().await.unwrap();
@@ -55,10 +52,7 @@ async fn a_campaign_is_one_statement_and_a_takeover_is_three() {
 #[tokio::test]
 async fn an_observer_is_two_reads_for_each_change_and_nothing_for_a_new_candidate() {
     const CHANGES: u64 = 5;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let (one, two) = (election(&server, "one").await, election(&server, "two").await);
         let led = one.campaign().await.unwrap();

@@ -1,33 +1,19 @@
 //! The cost of a job that runs once per tick, by the server's own counters.
 
-use std::convert::Infallible;
-use std::time::{Duration, UNIX_EPOCH};
-
 use zlock_recipes::Client;
-use zlock_recipes::job::{Outcome, RecurringJob, Tick};
-use zlock_testkit::{PostgresServer, have_postgres, limit};
+use zlock_recipes::job::RecurringJob;
+use zlock_testkit::{PostgresServer, have_postgres, limit_if};
 
 use super::requests::{calls, counts, quiet, sent, start};
+use crate::call;
 
 async fn machine(server: &PostgresServer) -> RecurringJob {
     Client::new(quiet(server).await).recurring_job("/app/job").unwrap()
 }
 
-async fn call(job: &RecurringJob, tick: u32) -> bool {
-    let tick = Tick::at(UNIX_EPOCH + Duration::from_secs(60) * (29_000_000 + tick));
-    match job.run(tick, async |_context| Ok::<_, Infallible>(())).await.unwrap() {
-        Outcome::Ran(Ok(())) => true,
-        Outcome::AlreadyRan(_) => false,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[tokio::test]
 async fn a_machine_that_finds_the_tick_done_takes_one_statement_and_the_one_that_runs_it_four() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let machines = [machine(&server).await, machine(&server).await];
         for tick in 0..20 {

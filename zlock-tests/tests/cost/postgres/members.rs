@@ -1,26 +1,18 @@
 //! The cost of members and of slots, by the server's own counters.
 
 use tokio::task::yield_now;
-use zlock_recipes::{Client, MembersWatch};
-use zlock_testkit::{have_postgres, limit, report};
+use zlock_recipes::Client;
+use zlock_testkit::{have_postgres, limit_if, report};
 
 use super::requests::{calls, counts, quiet, sent, since, start};
+use crate::see;
 
 const OBSERVERS: u64 = 3;
-
-async fn see(watches: &mut [MembersWatch], members: usize) {
-    for watch in watches {
-        while watch.changed().await.unwrap().members.len() != members {}
-    }
-}
 
 #[tokio::test]
 async fn a_join_is_one_statement_and_each_observer_takes_one_read() {
     const JOINS: u64 = 2;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mut clients = Vec::new();
         for _ in 0..OBSERVERS + 2 {
@@ -54,10 +46,7 @@ async fn a_join_is_one_statement_and_each_observer_takes_one_read() {
 #[tokio::test]
 async fn a_slot_is_five_statements() {
     const ROUNDS: u64 = 50;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let client = Client::new(quiet(&server).await);
         let slots = client.slots("/app/slots", 8).unwrap();

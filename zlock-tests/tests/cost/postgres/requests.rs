@@ -8,7 +8,7 @@ use zlock_core::{CoordinationBackend, Label, Target};
 use zlock_postgres::PostgresBackend;
 use zlock_recipes::{Client, InterProcessMutex};
 use zlock_testkit::postgres::{backend, create, observer, options, path, release};
-use zlock_testkit::{PostgresServer, have_postgres, limit, report, until};
+use zlock_testkit::{PostgresServer, have_postgres, limit, limit_if, report, until};
 
 const PATH: &str = "/app/lock";
 
@@ -71,10 +71,7 @@ async fn mutex(server: &PostgresServer) -> InterProcessMutex {
 #[tokio::test]
 async fn an_uncontended_lock_is_two_statements_and_two_flushes() {
     const ROUNDS: u64 = 100;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mut flushes = Vec::new();
         // The server flushes by itself, too, most of all at its start: so without rounds once before and once after.
@@ -108,10 +105,7 @@ async fn an_uncontended_lock_is_two_statements_and_two_flushes() {
 #[tokio::test]
 async fn a_contended_lock_is_four_or_five_statements() {
     const ROUNDS: u64 = 20;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mutexes = [mutex(&server).await, mutex(&server).await];
         let mut held = mutexes[0].acquire().await.unwrap();
@@ -150,10 +144,7 @@ async fn a_contended_lock_is_four_or_five_statements() {
 #[tokio::test]
 async fn behind_the_same_client_it_is_two_statements() {
     const ROUNDS: u64 = 20;
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mutex = mutex(&server).await;
         let mut held = mutex.acquire().await.unwrap();
@@ -178,10 +169,7 @@ async fn behind_the_same_client_it_is_two_statements() {
 
 #[tokio::test]
 async fn a_failed_try_is_one_read() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let (holder, other) = (mutex(&server).await, mutex(&server).await);
         let held = holder.acquire().await.unwrap();
@@ -200,10 +188,7 @@ async fn a_failed_try_is_one_read() {
 #[tokio::test]
 async fn only_a_holder_sends_heartbeats() {
     const TTL: Duration = Duration::from_millis(1200);
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mut clients = Vec::new();
         for _ in 0..5 {
@@ -233,10 +218,7 @@ async fn only_a_holder_sends_heartbeats() {
 /// Clients that wait for nothing do not listen: each notification would wake them all.
 #[tokio::test]
 async fn only_a_waiter_listens() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let (idle, other) = (mutex(&server).await, mutex(&server).await);
         for mutex in [&idle, &other] {
@@ -291,10 +273,7 @@ async fn rows_that_cannot_be_removed_cost_nothing() {
 /// The same for heartbeats, which ask for the nodes of a session.
 #[tokio::test]
 async fn rows_that_cannot_be_removed_make_no_heartbeat_longer() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let mut old = observer(&server).await;
         let snapshot =

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use zlock_recipes::{Client, Counter};
 use zlock_testkit::postgres::observer;
-use zlock_testkit::{PostgresServer, have_postgres, limit};
+use zlock_testkit::{PostgresServer, have_postgres, limit_if};
 
 use super::requests::{calls, counts, quiet, sent, start};
 
@@ -13,10 +13,7 @@ async fn counter(server: &PostgresServer) -> Counter {
 
 #[tokio::test]
 async fn an_addition_is_one_statement_and_one_more_for_each_conflict() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let (one, two) = (counter(&server).await, counter(&server).await);
         one.add(1).await.unwrap();
@@ -43,10 +40,7 @@ async fn an_addition_is_one_statement_and_one_more_for_each_conflict() {
 
 #[tokio::test]
 async fn a_burst_of_first_writes_leaves_few_receipts() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = start().await;
         let client = Client::new(quiet(&server).await);
         let write = async |n: u32| {

@@ -1,7 +1,7 @@
 //! The cost of barriers and of a shared maximum, by the server's own counters.
 
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{have_zookeeper, limit};
+use zlock_testkit::{have_zookeeper, limit_if};
 
 use crate::round;
 
@@ -10,10 +10,7 @@ const ROUNDS: u64 = 20;
 /// Curator's double barrier takes three requests to enter and at least three to leave, and one more to open.
 #[tokio::test]
 async fn a_member_of_a_round_takes_seven_requests_at_most() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let mut members = Vec::new();
         for _ in 0..3 {
@@ -40,10 +37,7 @@ async fn a_member_of_a_round_takes_seven_requests_at_most() {
 
 #[tokio::test]
 async fn permits_of_a_shared_maximum_take_three_requests_more() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let max = client.counter("/app/max").unwrap();

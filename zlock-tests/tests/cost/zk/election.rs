@@ -2,7 +2,7 @@
 
 use zlock::Election;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{have_zookeeper, limit, report};
+use zlock_testkit::{have_zookeeper, limit_if, report};
 
 const PATH: &str = "/app/leader";
 
@@ -12,10 +12,7 @@ async fn election(meter: &Meter, value: &str) -> Election {
 
 #[tokio::test]
 async fn a_campaign_is_two_requests_and_a_takeover_is_one() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let (one, two) = (election(&meter, "one").await, election(&meter, "two").await);
         // The first one makes the parents. After another client, nothing is known of the queue.
@@ -43,10 +40,7 @@ async fn a_campaign_is_two_requests_and_a_takeover_is_one() {
 
 #[tokio::test]
 async fn an_observer_is_two_requests_for_each_change_and_none_for_a_new_candidate() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let (one, two) = (election(&meter, "one").await, election(&meter, "two").await);
         let led = one.campaign().await.unwrap();

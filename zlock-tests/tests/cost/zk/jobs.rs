@@ -1,31 +1,18 @@
 //! The cost of a job that runs once per tick, by the server's own counters.
 
-use std::convert::Infallible;
-use std::time::{Duration, UNIX_EPOCH};
-
-use zlock::job::{Outcome, RecurringJob, Tick};
+use zlock::job::RecurringJob;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{have_zookeeper, limit, report};
+use zlock_testkit::{have_zookeeper, limit_if, report};
+
+use crate::call;
 
 async fn machine(meter: &Meter) -> RecurringJob {
     connect(meter.hosts(), FOREVER).await.recurring_job("/app/job").unwrap()
 }
 
-async fn call(job: &RecurringJob, tick: u32) -> bool {
-    let tick = Tick::at(UNIX_EPOCH + Duration::from_secs(60) * (29_000_000 + tick));
-    match job.run(tick, async |_context| Ok::<_, Infallible>(())).await.unwrap() {
-        Outcome::Ran(Ok(())) => true,
-        Outcome::AlreadyRan(_) => false,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[tokio::test]
 async fn a_machine_that_finds_the_tick_done_takes_one_request_and_the_one_that_runs_it_five() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let machines = [machine(&meter).await, machine(&meter).await];
         // The first claims of the sessions, which create the record, the parents and the receipts.
@@ -74,10 +61,7 @@ async fn requests(jobs: u32) -> Vec<u64> {
 /// Each value has a receipt of its own, which is kept.
 #[tokio::test]
 async fn each_of_a_hundred_jobs_of_a_client_costs_as_much_as_one() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let (one, hundred) = tokio::join!(requests(1), requests(100));
         report(format!("requests for each tick: {one:?}, of 100 jobs {hundred:?}"));
         // The first runs create the parents, the records and the receipts.

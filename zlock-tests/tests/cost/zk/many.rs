@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, ErrorKind, Guard};
 use zlock_testkit::zk::{Observer, connect};
-use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to, report};
+use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to, limit_to_if, report};
 
 /// Well over the time that a server takes to start while other tests run: 9 s has been observed.
 const SESSION: Duration = Duration::from_secs(20);
@@ -225,10 +225,7 @@ async fn waits_without_a_watch_get_their_turn() {
     // The paths of the last ones are over what one connection watches, while the others wait.
     const WAITS: usize = 100;
     const LAST: usize = 20;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper(), async {
         let server = ZooKeeper::builder().config("maxClientCnxns=2").start().await;
         let holder = connect(server.connect_string(), SESSION).await;
         let client = connect(server.connect_string(), SESSION).await;

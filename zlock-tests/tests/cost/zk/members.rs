@@ -1,25 +1,17 @@
 //! The cost of members and of slots, by the server's own counters.
 
 use tokio::task::yield_now;
-use zlock::MembersWatch;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{have_zookeeper, limit, report};
+use zlock_testkit::{have_zookeeper, limit_if, report};
+
+use crate::see;
 
 const PATH: &str = "/app/workers";
 const OBSERVERS: u64 = 3;
 
-async fn see(watches: &mut [MembersWatch], members: usize) {
-    for watch in watches {
-        while watch.changed().await.unwrap().members.len() != members {}
-    }
-}
-
 #[tokio::test]
 async fn a_join_is_one_request_and_each_observer_takes_two() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let mut clients = Vec::new();
         for _ in 0..OBSERVERS + 2 {
@@ -52,10 +44,7 @@ async fn a_join_is_one_request_and_each_observer_takes_two() {
 /// Without other clients. A permit of Curator's semaphore takes seven, see `interop/zk/members.rs`, and gives no number.
 #[tokio::test]
 async fn a_slot_is_six_requests_and_three_writes() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let slots = client.slots("/app/slots", 8).unwrap();

@@ -9,15 +9,12 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zlock::{Client, ErrorKind, Release};
 use zlock_testkit::zk::{FOREVER, Meter, Observer, connect, cost, mutex, release};
-use zlock_testkit::{have_zookeeper, limit, report};
+use zlock_testkit::{have_zookeeper, limit_if, report};
 
 const PATH: &str = "/app/lock";
 #[tokio::test]
 async fn an_uncontended_lock_is_two_requests_and_two_writes() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let mutex = mutex(meter.hosts(), FOREVER, PATH).await;
         // The first one makes the parents.
@@ -41,10 +38,7 @@ async fn an_uncontended_lock_is_two_requests_and_two_writes() {
 
 #[tokio::test]
 async fn a_contended_lock_is_at_most_five_requests_and_two_writes() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let mutexes = [mutex(meter.hosts(), FOREVER, PATH).await, mutex(meter.hosts(), FOREVER, PATH).await];
         let mut held = mutexes[0].acquire().await.unwrap();
@@ -73,10 +67,7 @@ async fn a_contended_lock_is_at_most_five_requests_and_two_writes() {
 /// watches.
 #[tokio::test]
 async fn waiters_of_one_session_cost_a_create_and_a_removal_each() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let listings = listings_of_waiters_of_one_session("one thread").await;
         assert_eq!(listings, 0);
     })
@@ -86,10 +77,7 @@ async fn waiters_of_one_session_cost_a_create_and_a_removal_each() {
 /// The responses to two creates may be handled in a different order. That costs a listing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_one_session_seldom_list_on_several_threads() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let listings = listings_of_waiters_of_one_session("two threads").await;
         assert!(listings <= 320, "{listings} listings for 3200 acquisitions");
     })
@@ -138,10 +126,7 @@ async fn listings_of_waiters_of_one_session(threads: &str) -> u64 {
 
 #[tokio::test]
 async fn a_failed_try_is_one_request_and_no_write() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let holder = mutex(meter.hosts(), FOREVER, PATH).await;
         let other = mutex(meter.hosts(), FOREVER, PATH).await;
@@ -164,10 +149,7 @@ async fn a_failed_try_is_one_request_and_no_write() {
 
 #[tokio::test]
 async fn permits_cost_two_requests_and_nine_when_one_waits() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let [a, b, c] = [
             connect(meter.hosts(), FOREVER).await,
@@ -216,10 +198,7 @@ async fn permits_cost_two_requests_and_nine_when_one_waits() {
 async fn busy_permits_cost_at_most_nine_requests() {
     const TASKS: u64 = 32;
     const ROUNDS: u64 = 10;
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let semaphore = connect(meter.hosts(), FOREVER).await.semaphore(PATH, 8).unwrap();
         release(semaphore.acquire(8).await.unwrap()).await;
@@ -250,10 +229,7 @@ async fn busy_permits_cost_at_most_nine_requests() {
 
 #[tokio::test]
 async fn a_downgrade_is_one_request() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let lock = connect(meter.hosts(), FOREVER).await.read_write_lock(PATH).unwrap();
         release(lock.read().acquire().await.unwrap()).await;
@@ -275,10 +251,7 @@ async fn a_downgrade_is_one_request() {
 
 #[tokio::test]
 async fn entering_again_and_looking_is_no_request() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let mutex = client.mutex(PATH).unwrap();
@@ -311,10 +284,7 @@ async fn entering_again_and_looking_is_no_request() {
 #[tokio::test]
 async fn a_release_wakes_one_of_many_waiters() {
     const WAITERS: u64 = 10;
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         // Their sessions last to the end: closing one is a request, too.
         let mut mutexes = vec![mutex(meter.hosts(), FOREVER, PATH).await];
@@ -351,10 +321,7 @@ async fn a_release_wakes_one_of_many_waiters() {
 /// Rule 8 and T60, as far as the server sees them.
 #[tokio::test]
 async fn watches_are_flat_after_a_thousand_timeouts_and_a_thousand_hand_overs() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let holder = mutex(meter.hosts(), FOREVER, PATH).await;
         let client = connect(meter.hosts(), FOREVER).await;

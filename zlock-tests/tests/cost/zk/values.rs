@@ -2,16 +2,13 @@
 
 use futures_util::future::join_all;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{have_zookeeper, limit};
+use zlock_testkit::{have_zookeeper, limit_if};
 
 const PATH: &str = "/app/counter";
 
 #[tokio::test]
 async fn an_addition_is_one_request_and_two_more_for_each_conflict() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let one = connect(meter.hosts(), FOREVER).await.counter(PATH).unwrap();
         let two = connect(meter.hosts(), FOREVER).await.counter(PATH).unwrap();
@@ -40,10 +37,7 @@ async fn an_addition_is_one_request_and_two_more_for_each_conflict() {
 
 #[tokio::test]
 async fn a_burst_of_first_writes_leaves_few_receipts() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let write = async |n: u32| {

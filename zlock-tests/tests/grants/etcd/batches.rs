@@ -14,7 +14,7 @@ use zlock_core::{
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::Client;
 use zlock_testkit::etcd::{create, linked_with, names, observer, options, path, revoke, token};
-use zlock_testkit::{Cut, Etcd, Flow, Lose, Process, etcd_or_skip, have_etcd, limit, until};
+use zlock_testkit::{Cut, Etcd, Flow, Lose, Process, etcd_or_skip, have_etcd, limit, limit_if, until};
 
 /// So long that only the first keep-alive is due.
 const LONG: Duration = Duration::from_secs(3600);
@@ -83,10 +83,7 @@ macro_rules! keep_two_in_flight {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_of_many_tasks_leave_together() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         const ROUNDS: usize = 20;
         let server = Etcd::start().await;
         let (backend, paths) = (backend(&server).await, paths::<64>("together"));
@@ -166,10 +163,7 @@ async fn etcdctl(server: &Etcd, args: &[&str]) {
 /// transactions.
 #[tokio::test]
 async fn a_path_that_is_not_permitted_is_refused_and_no_other() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         for args in [
             &["user", "add", "root:toor"][..],
@@ -227,10 +221,7 @@ async fn a_path_that_is_not_permitted_is_refused_and_no_other() {
 /// The limit is learned: in the end, no batch is refused.
 #[tokio::test]
 async fn a_server_may_accept_few_operations() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_with(&["--max-txn-ops=16"]).await;
         let (backend, paths) = (backend(&server).await, paths::<64>("few"));
         let mut sent = Vec::new();
@@ -251,10 +242,7 @@ async fn a_server_may_accept_few_operations() {
 /// A client has more nodes than such a server reads in one request. It looks for deleted ones in vain, and keeps its locks.
 #[tokio::test]
 async fn a_server_that_accepts_few_operations_costs_no_lock() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_with(&["--max-txn-ops=16"]).await;
         let ttl = Duration::from_secs(3);
         let options = options(&server.connect_string()).with_ttl(ttl);
@@ -394,10 +382,7 @@ async fn a_batch_of_a_dead_lease_writes_nothing() {
 /// A path with thousands of creates in flight does not delay another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_path_delays_no_other() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         const WAITERS: usize = 2000;
         let server = Etcd::start().await;
         let backend = EtcdOptions::new([server.connect_string()]).with_ttl(LONG);
@@ -453,10 +438,7 @@ async fn turns_beside(server: &Etcd, long: &LockPath, label: Label, is_batching:
 /// does anyway, which executes one write at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_with_many_waiters_delays_no_other() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         const WAITERS: usize = 10_000;
         let server = Etcd::start().await;
         let (observer, long) = (observer(&server.connect_string()).await, path("long"));
@@ -485,10 +467,7 @@ async fn a_path_with_many_waiters_delays_no_other() {
 /// etcd's proxy numbers watches by itself, so no event would find its watch. A wait says that, and does not last for ever.
 #[tokio::test]
 async fn a_wait_behind_a_grpc_proxy_names_the_proxy() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let args = [

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Existence, Label, LockPath, NodeId, Target};
 use zlock_postgres::{PostgresBackend, PostgresOptions};
 use zlock_testkit::postgres::{backend, create, delete_node, observer, options, path, watch};
-use zlock_testkit::{PgBouncer, PostgresServer, have_pgbouncer, limit, postgres_or_skip, until};
+use zlock_testkit::{PgBouncer, PostgresServer, have_pgbouncer, limit, limit_if, postgres_or_skip, until};
 
 /// The longest time between two polls, and some more for a busy machine.
 const POLL: Duration = Duration::from_secs(3);
@@ -75,10 +75,7 @@ async fn a_waiter_is_woken_by_the_notification() {
 /// Operations go through a pooler, and notifications come from the server itself.
 #[tokio::test]
 async fn beside_a_pooler_a_waiter_is_woken_by_the_notification() {
-    if !have_pgbouncer() {
-        return;
-    }
-    limit(async {
+    limit_if(have_pgbouncer(), async {
         let Some(server) = postgres_or_skip().await else { return };
         let holder = backend(server).await;
         let pooler = PgBouncer::start(server).await;
@@ -121,10 +118,7 @@ async fn the_poll_finds_what_no_notification_told() {
 /// notifications were taken to arrive.
 #[tokio::test]
 async fn behind_a_pooler_the_poll_is_enough() {
-    if !have_pgbouncer() {
-        return;
-    }
-    limit(async {
+    limit_if(have_pgbouncer(), async {
         let Some(server) = postgres_or_skip().await else { return };
         let holder = backend(server).await;
         let pooler = PgBouncer::start(server).await;

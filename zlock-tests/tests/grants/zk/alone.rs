@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, ErrorKind, InterProcessMutex, Release};
 use zlock_testkit::zk::{FOREVER, Meter, Observer, connect, cost, mutex, release};
-use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, limit_to, report};
+use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_if, limit_to_if, report};
 use zookeeper_client::{Acls, CreateMode};
 
 /// A time limit that suffices for a free lock.
@@ -46,10 +46,7 @@ async fn requests_of_a_use(meter: &mut Meter, mutex: &InterProcessMutex) -> u64 
 /// The new parent has counted as far as the old one, so the number is the next one: only the pin shows the difference.
 #[tokio::test]
 async fn a_parent_that_was_made_again_is_listed() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let mutex = mutex(meter.hosts(), FOREVER, "/app/again").await;
         let observer = Observer::connect(meter.hosts()).await;
@@ -83,10 +80,7 @@ async fn a_parent_that_was_made_again_is_listed() {
 /// Any other node has used a number, even if it is gone.
 #[tokio::test]
 async fn whatever_was_created_meanwhile_is_looked_at() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let observer = Observer::connect(meter.hosts()).await;
@@ -124,10 +118,7 @@ async fn whatever_was_created_meanwhile_is_looked_at() {
 /// Another client comes and goes, and both clients queue up.
 #[tokio::test]
 async fn another_client_is_waited_for() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let ours = mutex(meter.hosts(), FOREVER, "/app/both").await;
         let theirs = mutex(meter.hosts(), FOREVER, "/app/both").await;
@@ -150,10 +141,7 @@ async fn another_client_is_waited_for() {
 /// A node that an operator deleted was not removed by its release, so it proves nothing.
 #[tokio::test]
 async fn after_an_operators_delete_the_queue_is_listed() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let mutex = mutex(meter.hosts(), FOREVER, "/app/operator").await;
         let observer = Observer::connect(meter.hosts()).await;
@@ -169,10 +157,7 @@ async fn after_an_operators_delete_the_queue_is_listed() {
 /// On a new connection the queue is listed once more.
 #[tokio::test]
 async fn an_interruption_is_followed_by_a_listing() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let proxy = FaultProxy::start_zookeeper(meter.server.addr()).await;
         let client = connect(proxy.connect_string(), FOREVER).await;
@@ -199,10 +184,7 @@ async fn an_interruption_is_followed_by_a_listing() {
 async fn clients_that_seldom_meet_have_one_holder() {
     const PATH: &str = "/app/seldom";
     const TIME: Duration = Duration::from_secs(8);
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(180), async {
+    limit_to_if(Duration::from_secs(180), have_zookeeper(), async {
         let kind = ZooKeeper::builder().container_check_interval(Duration::from_millis(5));
         let server = kind.start().await;
         let (inside, visits) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
@@ -272,10 +254,7 @@ async fn clients_that_seldom_meet_have_one_holder() {
 async fn many_locks_cost_little_more_than_their_listings() {
     const LOCKS: u64 = 120;
     const USES: u64 = 5;
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client: Client = connect(meter.hosts(), FOREVER).await;
         let mutexes: Vec<_> =

@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 use zlock::{Client, ErrorKind, Guard, InterProcessMutex, Release};
 use zlock_testkit::zk::{FOREVER, Meter, Observer, connect, cost, mutex, release};
 use zlock_testkit::{
-    Cut, FaultProxy, Lose, ZooKeeper, have_zookeeper, limit, limit_to, report, zk_op, zookeeper_or_skip,
-    zookeeper_request,
+    Cut, FaultProxy, Lose, ZooKeeper, have_zookeeper, limit, limit_if, limit_to_if, report, zk_op,
+    zookeeper_or_skip, zookeeper_request,
 };
 use zookeeper_client::{Acls, CreateMode, Error};
 
@@ -136,10 +136,7 @@ impl Other {
 /// node that it finds.
 #[tokio::test]
 async fn whatever_is_created_in_between_is_found() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let other_client = connect(meter.hosts(), FOREVER).await;
@@ -198,10 +195,7 @@ async fn whatever_is_created_in_between_is_found() {
 /// The parent is removed, and the next one counts from 0 again. Number 1 follows number 0, but under another parent.
 #[tokio::test]
 async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let theirs = mutex(meter.hosts(), FOREVER, "/app/again").await;
@@ -247,10 +241,7 @@ async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
 /// Only the waiter whose node was deleted is skipped. No other misses its turn.
 #[tokio::test]
 async fn an_operators_deletes_wake_those_behind() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let observer = Observer::connect(meter.hosts()).await;
@@ -294,10 +285,7 @@ async fn an_operators_deletes_wake_those_behind() {
 
 #[tokio::test]
 async fn cancelled_waiters_wake_those_behind() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), FOREVER).await;
         let observer = Observer::connect(meter.hosts()).await;
@@ -379,10 +367,7 @@ async fn lost(lose: Lose, cut: Cut, what: &'static [i32]) {
 
 #[tokio::test]
 async fn a_restart_of_the_server_costs_nobody_its_place() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let mutex = mutex(server.connect_string(), SESSION, "/app/restart").await;
         let held = mutex.acquire().await.unwrap();
@@ -443,10 +428,7 @@ async fn a_crowd_of_all_kinds_has_one_holder() {
     const PATH: &str = "/app/crowd";
     const TASKS: u32 = 12;
     const ROUNDS: u32 = 60;
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(180), async {
+    limit_to_if(Duration::from_secs(180), have_zookeeper(), async {
         let kind = ZooKeeper::builder().container_check_interval(Duration::from_millis(5));
         let server = kind.start().await;
         let observer = Observer::connect(server.connect_string()).await;

@@ -21,7 +21,9 @@ use tokio::time::sleep;
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Handoff, Lock, LockGuard, Release};
 use zlock_testkit::etcd::observer;
-use zlock_testkit::{Etcd, Events, Journal, Process, etcdctl, have_etcd, limit_to, report, until};
+use zlock_testkit::{
+    Etcd, Events, Journal, Process, etcdctl, have_etcd, limit_to, limit_to_if, report, until,
+};
 
 const PATH: &str = "/mixed/lock";
 /// Short, since a killed holder's lock is not free until its lease ends.
@@ -348,10 +350,7 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
 /// An observer sees the terms of both, and each has a larger number than the one before.
 #[tokio::test]
 async fn a_mixed_fleet_of_candidates_some_of_which_are_killed() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let server = Etcd::start().await;
         let backend = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
         let client = Client::new(backend);

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 use zlock::CounterFormat;
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{ZooKeeper, have, have_zookeeper, limit, report};
+use zlock_testkit::{ZooKeeper, have, have_zookeeper, limit_if, report};
 
 use super::peer::{Kind, Peer};
 
@@ -21,10 +21,7 @@ fn have_both() -> bool {
 
 #[tokio::test]
 async fn curators_shared_count_is_a_maximum_and_its_barrier_a_latch() {
-    if !have_both() {
-        return;
-    }
-    limit(async {
+    limit_if(have_both(), async {
         let server = ZooKeeper::shared().await;
         let mut peer = Peer::start(Kind::Curator, server, PATH, SESSION).await;
         let client = connect(server.connect_string(), SESSION).await;
@@ -53,10 +50,7 @@ async fn curators_shared_count_is_a_maximum_and_its_barrier_a_latch() {
 
 #[tokio::test]
 async fn a_double_barrier_takes_no_more_requests_than_curators() {
-    if !have_both() {
-        return;
-    }
-    limit(async {
+    limit_if(have_both(), async {
         let mut meter = Meter::start().await;
         let mut peer = Peer::start(Kind::Curator, &meter.server, PATH, FOREVER).await;
         peer.ask(&format!("rounds 3 {MEMBERS}"), "done").await;

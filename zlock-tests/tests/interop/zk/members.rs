@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zlock::{ErrorKind, MembersView, MembersWatch};
 use zlock_testkit::zk::{FOREVER, Meter, connect, cost};
-use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit, report};
+use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit_if, report};
 
 use super::peer::{Kind, Peer};
 
@@ -55,10 +55,7 @@ async fn all_see(watch: &mut MembersWatch, peer: &mut Peer, expected: &str) {
 
 #[tokio::test]
 async fn both_see_each_others_members_when_some_are_killed() {
-    if !have_both() {
-        return;
-    }
-    limit(async {
+    limit_if(have_both(), async {
         let server = ZooKeeper::shared().await;
         let start = || Peer::start(Kind::Curator, server, PATH, SESSION);
         let (mut one, mut two) = tokio::join!(start(), start());
@@ -103,10 +100,7 @@ async fn both_see_each_others_members_when_some_are_killed() {
 
 #[tokio::test]
 async fn a_slot_beside_a_permit_of_curators_semaphore() {
-    if !have_both() {
-        return;
-    }
-    limit(async {
+    limit_if(have_both(), async {
         let mut meter = Meter::start().await;
         let mut peer = Peer::start(Kind::Curator, &meter.server, PATH, FOREVER).await;
         peer.ask("permits 3", "done").await;

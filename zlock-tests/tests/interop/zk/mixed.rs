@@ -13,7 +13,7 @@ use zlock::{Handoff, Lock, LockGuard, Release};
 
 use super::peer::{self, Peer};
 use zlock_testkit::zk::{Observer, connect};
-use zlock_testkit::{Journal, Process, ZooKeeper, have, have_zookeeper, limit_to, report};
+use zlock_testkit::{Journal, Process, ZooKeeper, have, have_zookeeper, limit_to_if, report};
 
 const PATH: &str = "/mixed";
 /// Long enough for the peers, which have no deadline, to keep the session on a busy machine.
@@ -220,10 +220,7 @@ impl Fleet<'_> {
 #[tokio::test]
 async fn a_mixed_fleet_some_of_which_are_killed() {
     let missing = peer::Kind::Curator.missing().or_else(|| peer::Kind::Kazoo.missing());
-    if !have_zookeeper() || !have(missing.as_deref()) {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper() && have(missing.as_deref()), async {
         let server = ZooKeeper::start().await;
         mixed(&server, LOCKS, rounds(ROUNDS)).await;
     })
@@ -233,10 +230,7 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
 /// An observer sees the terms of both, and each has a larger number than the one before.
 #[tokio::test]
 async fn a_mixed_fleet_of_candidates_some_of_which_are_killed() {
-    if !have_zookeeper() || !have(peer::Kind::Curator.missing().as_deref()) {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_zookeeper() && have(peer::Kind::Curator.missing().as_deref()), async {
         let server = ZooKeeper::start().await;
         let client = connect(server.connect_string(), SESSION).await;
         let mut leaders = client.election(PATH).unwrap().observe();

@@ -7,7 +7,7 @@ use zlock::InterProcessMutex;
 
 use super::peer::{Kind, Peer};
 use zlock_testkit::zk::{Observer, connect, mutex, release};
-use zlock_testkit::{ZooKeeper, have, have_zookeeper, limit, report};
+use zlock_testkit::{ZooKeeper, have, have_zookeeper, limit_if, report};
 
 const SESSION: Duration = Duration::from_secs(20);
 /// Of the peers.
@@ -17,10 +17,7 @@ const COUNT: usize = 50;
 const CLIENTS: usize = 2;
 
 async fn test(kind: Kind) {
-    if !have_zookeeper() || !have(kind.missing().as_deref()) {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper() && have(kind.missing().as_deref()), async {
         let server = ZooKeeper::shared().await;
         let path = format!("/peers/{kind:?}");
         let (mut one, mut two) =

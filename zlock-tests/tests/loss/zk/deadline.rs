@@ -3,28 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, Label, SessionState, Values, WriteOutcome};
-use zlock_testkit::zk::{Linked, SESSION, backend, connected, create, linked, names, observer, path};
+use zlock_core::{CoordinationBackend, Label, Values, WriteOutcome};
+use zlock_testkit::zk::{SESSION, backend, connected, create, linked, lost_and_gone, names, observer, path};
 use zlock_testkit::{
-    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, until, zk_op,
+    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to_if, until, zk_op,
     zookeeper_or_skip, zookeeper_request,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
-
-/// Returns when our session is lost, and when another client sees that the node is gone.
-async fn lost_and_vanished(l: &Linked, path: &zlock_core::LockPath) -> (Instant, Instant) {
-    let mut events = l.backend.session_events();
-    let lost = async {
-        let session = events.ended(1).await;
-        assert_eq!((session.epoch, session.state), (1, SessionState::Lost));
-        Instant::now()
-    };
-    let vanished = async {
-        until("the node is gone", async || names(&l.observer, path).await.is_empty()).await;
-        Instant::now()
-    };
-    tokio::join!(lost, vanished)
-}
 
 /// A silent server: packets are swallowed, without a connection reset.
 #[tokio::test]
@@ -39,9 +24,10 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
             sleep(SESSION / 2).await;
             let began = Instant::now();
             l.proxy.both(flow);
-            let (lost, vanished) = lost_and_vanished(&l, &path).await;
-            println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, vanished - began);
-            assert!(lost < vanished);
+            let is_gone = async || names(&l.observer, &path).await.is_empty();
+            let (lost, gone) = lost_and_gone(&l.backend, is_gone).await;
+            println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, gone - began);
+            assert!(lost < gone);
             assert!(lost - began > SESSION / 3, "not without need");
             assert!(!made.deletion.is_deleted(), "that is said of living sessions only");
         }
@@ -58,8 +44,9 @@ async fn unanswered_requests_do_not_move_the_deadline() {
         let path = path("unanswered");
         let _made = create(&l.backend, &path, Label::Lock).await;
         l.proxy.to_client(Flow::Swallow);
-        let (lost, vanished) = lost_and_vanished(&l, &path).await;
-        assert!(lost < vanished);
+        let is_gone = async || names(&l.observer, &path).await.is_empty();
+        let (lost, gone) = lost_and_gone(&l.backend, is_gone).await;
+        assert!(lost < gone);
     })
     .await;
 }
@@ -67,10 +54,7 @@ async fn unanswered_requests_do_not_move_the_deadline() {
 /// A follower answers, and dies before it informs the leader.
 #[tokio::test]
 async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         // The shortest session timeout that these servers grant: two ticks.
         let tick = Duration::from_secs(1);
         let kind = ZooKeeper::builder().tick(tick).session_timeouts(2 * tick, 60 * tick);
@@ -86,7 +70,7 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
             let backend = ZkBackend::connect(options).await.unwrap();
             let path = path("follower");
             let _made = create(&backend, &path, Label::Lock).await;
-            let mut events = backend.session_events();
+            let events = backend.session_events();
             // The deadline moves when a heartbeat is answered. After the first heartbeats it still depends on earlier requests.
             for _ in 0..4 {
                 let before = events.current().deadline;
@@ -95,17 +79,10 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
                 }
             }
             ensemble.members()[follower].stop();
-            let lost = async {
-                events.ended(1).await;
-                Instant::now()
-            };
-            let vanished = async {
-                until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
-                Instant::now()
-            };
-            let (lost, vanished) = tokio::join!(lost, vanished);
-            println!("tick {server_tick:?}: the node was there for {:?} after the deadline", vanished - lost);
-            assert!(lost < vanished);
+            let is_gone = async || names(&observer, &path).await.is_empty();
+            let (lost, gone) = lost_and_gone(&backend, is_gone).await;
+            println!("tick {server_tick:?}: the node was there for {:?} after the deadline", gone - lost);
+            assert!(lost < gone);
             ensemble.members()[follower].restart().await;
         }
     })

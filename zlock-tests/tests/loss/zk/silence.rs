@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, ErrorKind, Guard, InterProcessMutex, Phase, Release, Session, SessionState};
 use zlock_testkit::zk::{Observer, connect, mutex, release};
 use zlock_testkit::{
-    Cut, FaultProxy, Flow, Process, ZooKeeper, first_look_after_a_pause, have_zookeeper, limit, limit_to,
-    ready, report, zookeeper_or_skip,
+    Cut, FaultProxy, Flow, Process, ZooKeeper, first_look_after_a_pause, have_zookeeper, limit, limit_if,
+    limit_to_if, ready, report, zookeeper_or_skip,
 };
 
 /// The session timeout of sessions that should end soon. A tick of the servers is 0.5 s.
@@ -103,10 +103,7 @@ async fn a_holder_behind_a_silent_link_knows_before_another_can_hold() {
 
 #[tokio::test]
 async fn a_frozen_server_costs_the_holder_its_lock_and_gives_it_to_nobody() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let (holder, waiter) = (
             mutex(server.connect_string(), SHORT, "/frozen").await,
@@ -141,10 +138,7 @@ async fn a_frozen_server_costs_the_holder_its_lock_and_gives_it_to_nobody() {
 /// MX-02: an outage that is shorter than the session costs no client its lock or place.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_no_lock_and_no_place() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let hosts = server.connect_string();
         // With a known server tick, the deadline is only half a second early. Even on a machine that is slow to restart the
@@ -199,10 +193,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_no_lock_and_no_place() {
 #[tokio::test]
 async fn two_seconds_are_two_seconds_without_a_server() {
     const TIME: Duration = Duration::from_secs(2);
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(90), async {
+    limit_to_if(Duration::from_secs(90), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let proxy = FaultProxy::start_zookeeper(server.addr()).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -365,10 +356,7 @@ async fn a_process_that_was_killed_leaves_nothing_for_longer_than_its_session() 
 /// the outcome of the last attempt to reach it.
 #[tokio::test]
 async fn a_timeout_says_that_there_is_no_server() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let url = format!("zk://{}?session_timeout=2s&connect_timeout=1s", server.connect_string());
         let backend =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use zlock_testkit::zk::{Observer, connect, mutex, numbers, release, server_that_counted_to, wait_behind};
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit, report, zookeeper_or_skip};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit, limit_if, report, zookeeper_or_skip};
 use zookeeper_client::Error;
 
 const SESSION: Duration = Duration::from_secs(20);
@@ -42,10 +42,7 @@ async fn nodes_made_by_hand_on_both_sides_of_the_wrap_are_in_order() {
 /// A counter that has wrapped, as on servers before 3.6, so that the server itself gives negative numbers.
 #[tokio::test]
 async fn waiters_behind_the_wrap_are_served_in_order() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/wrapped";
         // A number closer to the wrap does not count as a place.
         const FIRST: i32 = i32::MIN + (1 << 20) + 1;
@@ -109,10 +106,7 @@ async fn foreign_and_nested_nodes_are_nobody() {
 /// MX-04: the server looks for empty parents continuously.
 #[tokio::test]
 async fn the_servers_own_removal_of_empty_parents_fails_nobody() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let kind = ZooKeeper::builder().container_check_interval(Duration::from_millis(5));
         let server = kind.start().await;
         let client = connect(server.connect_string(), SESSION).await;

@@ -10,18 +10,18 @@ use zlock_core::{
 use zlock_recipes::Client;
 use zlock_testkit::zk::{
     FOREVER, Meter, Observer, SESSION, backend, cost, create, mkdir, names, observer, options, path, token,
+    watch,
 };
-use zlock_testkit::{Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit, until, zookeeper_or_skip};
+use zlock_testkit::{
+    Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit, limit_if, until, zookeeper_or_skip,
+};
 use zlock_zk::{Acl, AuthId, Permission, ZkBackend};
 use zookeeper_client::{Acls, CreateMode};
 
 /// An acquisition and a release are a create, a listing and a delete, in two round trips.
 #[tokio::test]
 async fn acquire_and_release_are_three_requests() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         // Heartbeats count, too. None is due within the time of this test.
         let long = options(&server.connect_string()).with_session_timeout(Duration::from_secs(100));
@@ -53,10 +53,7 @@ async fn acquire_and_release_are_three_requests() {
 /// The second request of a create leaves before the first is answered.
 #[tokio::test]
 async fn a_create_is_one_round_trip() {
-    if !zlock_testkit::have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         let mut meter = Meter::start().await;
         let proxy = FaultProxy::start_zookeeper(meter.server.addr()).await;
         let options = options(&proxy.connect_string()).with_session_timeout(FOREVER);
@@ -80,10 +77,7 @@ async fn a_create_is_one_round_trip() {
 /// T60: the number of watches at the server stays constant.
 #[tokio::test]
 async fn watches_do_not_pile_up() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let backend = backend(&server.connect_string()).await;
         let path = path("watches");
@@ -117,10 +111,7 @@ async fn watches_do_not_pile_up() {
 /// The server's container reaper may run at any moment. Each round leaves the parents empty for long enough.
 #[tokio::test]
 async fn a_parent_that_the_server_removes_costs_no_error() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().container_check_interval(Duration::from_millis(20)).start().await;
         let backend = backend(&server.connect_string()).await;
         let observer = observer(&server.connect_string()).await;
@@ -352,9 +343,7 @@ async fn written_data_is_a_change() {
         let observer = observer(&server.connect_string()).await;
         let path = path("data");
         let made = create(&backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
+        let watch = watch(&backend, &path, &made.node).await;
         observer.set_data(&format!("{path}/{}", made.node.name), b"__REVOKE__", None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Changed);
         assert_eq!(backend.data(&path, &made.node).await.unwrap().unwrap().data, b"__REVOKE__");
@@ -492,10 +481,7 @@ async fn every_path_that_we_take_works() {
 /// one is kept.
 #[tokio::test]
 async fn a_value_above_a_lock_is_kept() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::builder().container_check_interval(Duration::from_millis(200)).start().await;
         let observer = Observer::connect(server.connect_string()).await;
         let connect = async || Client::new(backend(&server.connect_string()).await);

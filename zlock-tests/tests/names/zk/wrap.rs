@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zlock::{Client, Guard};
 use zlock_testkit::zk::{Observer, connect, mutex, numbers, release, server_that_counted_to, wait_behind};
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit, limit_to, report};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit_if, limit_to_if, report};
 use zookeeper_client::{Acls, CreateMode};
 
 const SESSION: Duration = Duration::from_secs(20);
@@ -93,10 +93,7 @@ async fn foreign(observer: &Observer, path: &str) -> String {
 /// From 2147483647 on, servers give numbers that they have given before.
 #[tokio::test]
 async fn numbers_that_a_server_gives_twice_are_at_the_edge() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/numbers";
         let server = server_that_counted_to(&[(PATH, i32::MAX - 2)]).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -125,10 +122,7 @@ async fn numbers_that_a_server_gives_twice_are_at_the_edge() {
 
 #[tokio::test]
 async fn six_that_come_together_at_the_edge_hold_one_after_the_other() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/six";
         let server = server_that_counted_to(&[(PATH, i32::MAX - 3)]).await;
         let room = Arc::new(Room::default());
@@ -141,10 +135,7 @@ async fn six_that_come_together_at_the_edge_hold_one_after_the_other() {
 /// Crosses each border with a hundred tasks at once.
 #[tokio::test]
 async fn a_hundred_at_once_hold_one_after_the_other_at_any_number() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(120), async {
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let counters = [
             ("/hundred/last-places", i32::MAX - 200),
             ("/hundred/last-number", i32::MAX - 3),
@@ -165,10 +156,7 @@ async fn a_hundred_at_once_hold_one_after_the_other_at_any_number() {
 
 #[tokio::test]
 async fn permits_are_counted_right_at_the_edge() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/permits";
         const MAX: u32 = 3;
         let server = server_that_counted_to(&[(PATH, i32::MAX - EDGE - 5)]).await;
@@ -199,10 +187,7 @@ async fn permits_are_counted_right_at_the_edge() {
 /// A client that arrives at the edge waits as long as the lock is held, and uses no numbers meanwhile.
 #[tokio::test]
 async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/waits";
         let server = server_that_counted_to(&[(PATH, i32::MAX - EDGE - 3)]).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -241,10 +226,7 @@ async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
 /// Far from the edge, locks work on a path that is never empty.
 #[tokio::test]
 async fn a_late_path_that_others_keep_busy_is_used_as_it_is() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/late";
         const LATE: i32 = 1 << 30;
         let server = server_that_counted_to(&[(PATH, LATE)]).await;
@@ -284,10 +266,7 @@ async fn a_late_path_that_others_keep_busy_is_used_as_it_is() {
 /// A path with a foreign child cannot be removed.
 #[tokio::test]
 async fn a_late_path_that_cannot_be_removed_is_used_as_it_is() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/kept";
         let server = server_that_counted_to(&[(PATH, 1 << 30)]).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -302,10 +281,7 @@ async fn a_late_path_that_cannot_be_removed_is_used_as_it_is() {
 /// At the edge there is no order, so zlock waits for foreign nodes. After that, all clients queue up.
 #[tokio::test]
 async fn a_node_of_somebody_else_at_the_edge_is_waited_for() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/not-ours";
         let server = server_that_counted_to(&[(PATH, i32::MAX - 1)]).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -333,10 +309,7 @@ async fn a_node_of_somebody_else_at_the_edge_is_waited_for() {
 
 #[tokio::test]
 async fn a_restart_of_the_server_does_not_end_the_wait_at_the_edge() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/restarted";
         let server = server_that_counted_to(&[(PATH, i32::MAX - 1)]).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -358,10 +331,7 @@ async fn a_restart_of_the_server_does_not_end_the_wait_at_the_edge() {
 
 #[tokio::test]
 async fn a_wait_at_the_edge_that_is_cancelled_leaves_nothing() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit(async {
+    limit_if(have_zookeeper(), async {
         const PATH: &str = "/cancelled";
         let server = server_that_counted_to(&[(PATH, i32::MAX - 1)]).await;
         let observer = Observer::connect(server.connect_string()).await;

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, Release};
 use zlock_testkit::etcd::{names, observer, options, path};
-use zlock_testkit::{EtcdCluster, have_etcd, have_strace, limit_to, until};
+use zlock_testkit::{EtcdCluster, have_etcd, have_strace, limit_to_if, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const MOMENT: Duration = Duration::from_millis(500);
@@ -16,10 +16,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// another member and gets the lock.
 #[tokio::test]
 async fn a_waiter_leaves_a_member_that_is_behind() {
-    if !have_etcd() || !have_strace() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd() && have_strace(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let [leader, other, behind] = [0, 1, 2].map(|n| &cluster.members()[(leader + n) % 3]);

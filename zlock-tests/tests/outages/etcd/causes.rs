@@ -8,7 +8,7 @@ use zlock_core::{Error, ErrorKind, Phase};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
 use zlock_testkit::etcd::{observer, options};
-use zlock_testkit::{Etcd, have_etcd, limit, until};
+use zlock_testkit::{Etcd, have_etcd, limit_if, until};
 
 const SHORT: Duration = Duration::from_secs(1);
 const FULL: &str = "database space exceeded";
@@ -23,10 +23,7 @@ fn expect_cause(error: &Error, phase: Phase, part: &str) {
 /// The server's space quota is exhausted. It serves reads and refuses writes until the alarm is disarmed.
 #[tokio::test]
 async fn a_timeout_says_that_the_database_is_full() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let options = options(&server.connect_string()).with_operation_timeout(2 * SHORT);
         let client = Client::builder(EtcdBackend::connect(options).await.unwrap());
@@ -62,10 +59,7 @@ async fn a_timeout_says_that_the_database_is_full() {
 /// are refused.
 #[tokio::test]
 async fn what_fills_the_database_is_not_left_behind() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start_with(&["--quota-backend-bytes=4194304"]).await;
         let hosts = server.connect_string();
         // The session lasts longer than the test, so that its end removes nothing.

@@ -5,13 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use zlock_core::{
-    CoordinationBackend, ErrorKind, Label, LockPath, Needs, Node, RetryPolicy, SessionState, Target,
-};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, Needs, Node, RetryPolicy, Target};
 use zlock_etcd::EtcdBackend;
 use zlock_suite::timed;
 use zlock_testkit::etcd::{
-    self, connected, create, give_up, linked, linked_with, names, observer, options, path, revoke, token,
+    self, connected, create, give_up, linked, linked_with, names, observer, options, path, revoke, suspended,
+    token,
 };
 use zlock_testkit::{Cut, FaultProxy, Flow, Lose, etcd_or_skip, limit, until};
 
@@ -23,23 +22,6 @@ fn about(text: impl ToString) -> impl Fn(&[u8]) -> bool + Send + 'static {
 
 fn key(path: &LockPath, node: &Node) -> String {
     format!("{path}/{}", node.name)
-}
-
-/// One test for each combination of what is lost and how.
-macro_rules! each_fault {
-    ($($name:ident: $body:ident;)*) => {$(
-        mod $name {
-            use super::*;
-            each_fault!(@ $body, request_fin Request Fin, request_reset Request Reset, request_mute Request Mute,
-                answer_fin Answer Fin, answer_reset Answer Reset, answer_mute Answer Mute);
-        }
-    )*};
-    (@ $body:ident, $($name:ident $lose:ident $cut:ident),*) => {$(
-        #[tokio::test]
-        async fn $name() {
-            limit($body(Lose::$lose, Cut::$cut)).await;
-        }
-    )*};
 }
 
 each_fault! {
@@ -263,8 +245,7 @@ async fn an_operation_ends_with_its_time() {
                 connected(&l.backend, 1).await;
                 l.proxy.refuse().await;
                 l.proxy.cut(Cut::Reset);
-                let session = l.backend.session_events();
-                until("suspended", async || session.current().state == SessionState::Suspended).await;
+                suspended(&l.backend).await;
             } else {
                 l.proxy.freeze().await;
             }

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use zlock_core::FencingToken;
 use zlock_recipes::{Client, Election, Freshness, LeaderWatch};
 use zlock_testkit::etcd::{backend, observer};
-use zlock_testkit::{Cut, Etcd, EtcdCluster, FaultProxy, have_etcd, have_strace, limit_to};
+use zlock_testkit::{Cut, Etcd, EtcdCluster, FaultProxy, have_etcd, have_strace, limit_to_if};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const MOMENT: Duration = Duration::from_secs(2);
@@ -40,10 +40,7 @@ async fn until_shown(leaders: &mut LeaderWatch, term: FencingToken, newest: &mut
 /// terms elsewhere does not go back to an earlier one when it meets this member again.
 #[tokio::test]
 async fn an_observer_never_goes_back_to_the_term_of_a_member_that_is_behind() {
-    if !have_etcd() || !have_strace() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd() && have_strace(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let [leader, other, behind] = [0, 1, 2].map(|n| &cluster.members()[(leader + n) % 3]);
@@ -80,10 +77,7 @@ async fn an_observer_never_goes_back_to_the_term_of_a_member_that_is_behind() {
 /// An observer misses nothing when the revisions that it would have had to ask for are compacted.
 #[tokio::test]
 async fn an_observer_survives_compaction() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let by_hand = observer(&server.connect_string()).await;

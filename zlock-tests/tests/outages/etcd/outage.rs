@@ -6,16 +6,13 @@ use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
 use zlock_suite::outage::{Outage, outage, paths};
 use zlock_testkit::etcd::{names, observer, options};
-use zlock_testkit::{Cut, Etcd, FaultProxy, have_etcd, limit_to};
+use zlock_testkit::{Cut, Etcd, FaultProxy, have_etcd, limit_to_if};
 
 /// The maximum number of requests for each node and each grant.
 const REQUESTS: usize = 8;
 
 async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(Duration::from_secs(300), async {
+    limit_to_if(Duration::from_secs(300), have_etcd(), async {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let options = options(&proxy.connect_string()).with_ttl(Duration::from_secs(15));

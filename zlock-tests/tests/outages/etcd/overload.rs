@@ -6,13 +6,10 @@ use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
 use zlock_suite::overload::{Ending, overload};
 use zlock_testkit::etcd::options;
-use zlock_testkit::{Etcd, have_etcd, limit_to};
+use zlock_testkit::{Etcd, have_etcd, limit_to_if};
 
 async fn levels_off(tasks: usize, ending: Ending) {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(Duration::from_secs(300), async {
+    limit_to_if(Duration::from_secs(300), have_etcd(), async {
         let server = Etcd::start().await;
         let options = options(&server.connect_string()).with_ttl(Duration::from_secs(30));
         let client = Client::new(EtcdBackend::connect(options).await.unwrap());

@@ -12,7 +12,7 @@ use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, InterProcessMutex, Release};
 use zlock_suite::Log;
 use zlock_testkit::etcd::{connected, create, give_up, linked_with, names, observer, options, path, token};
-use zlock_testkit::{Cut, Etcd, FaultProxy, Flow, have_etcd, limit_to, until};
+use zlock_testkit::{Cut, Etcd, FaultProxy, Flow, have_etcd, limit_to_if, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Longer than the server is down.
@@ -64,10 +64,7 @@ impl State {
 /// The state includes the session and the nodes, but its revision is below that of the watch.
 #[tokio::test]
 async fn a_watch_from_before_a_restore_is_not_kept() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let server = Etcd::start().await;
         let mut l = linked_with(&server, |options| options.with_ttl(LONG)).await;
         let (path, elsewhere) = (path("restored"), LockPath::new("/elsewhere").unwrap());
@@ -101,10 +98,7 @@ async fn a_watch_from_before_a_restore_is_not_kept() {
 /// anything behind that fence any more, so it begins a new session instead of repeating the request.
 #[tokio::test]
 async fn a_fence_from_before_a_restore_ends_the_session() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let (server, path) = (Etcd::start().await, path("restored"));
         let l = linked_with(&server, |options| options.with_ttl(LONG)).await;
         give_up(&l.backend, &path).await;
@@ -143,10 +137,7 @@ async fn epoch(events: &SessionEvents, epoch: u64) {
 /// not know the node any more.
 #[tokio::test]
 async fn a_snapshot_that_is_put_back_blocks_no_lock() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let log = Log::of_this_thread();
         let (server, path) = (Etcd::start().await, path("restored"));
         let hosts = server.connect_string();
@@ -184,10 +175,7 @@ async fn a_snapshot_that_is_put_back_blocks_no_lock() {
 /// ID.
 #[tokio::test]
 async fn a_place_that_a_restore_has_brought_back_is_removed() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let log = Log::of_this_thread();
         let (server, path) = (Etcd::start().await, path("restored"));
         let proxy = FaultProxy::start(server.addr()).await;

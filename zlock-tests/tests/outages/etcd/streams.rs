@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Label, Target, WatchEvent};
 use zlock_recipes::{Client, Release};
 use zlock_testkit::etcd::{backend, create, path, watch};
-use zlock_testkit::{Etcd, FaultProxy, have_etcd, limit, until};
+use zlock_testkit::{Etcd, FaultProxy, have_etcd, limit_if, until};
 
 /// How long requests are counted.
 const WHILE: Duration = Duration::from_secs(5);
@@ -27,10 +27,7 @@ fn confirms_a_watch(answer: &[u8]) -> bool {
 /// pause, and gets the lock when it is released.
 #[tokio::test]
 async fn a_waiter_whose_watches_end_at_once_does_not_spin() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start_grpc(server.addr()).await;
         let path = path("ended");
@@ -68,10 +65,7 @@ const CHANGES: usize = 100;
 /// polled. One that has received its event before reports that event.
 #[tokio::test]
 async fn a_watch_that_is_not_polled_keeps_few_changes() {
-    if !have_etcd() {
-        return;
-    }
-    limit(async {
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let (backend, path) = (backend(&server.connect_string()).await, path("unpolled"));
         let [first, second] =

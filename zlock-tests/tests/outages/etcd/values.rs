@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use zlock_recipes::{Client, Freshness, SharedValue, ValueWatch};
 use zlock_testkit::etcd::{backend, observer};
-use zlock_testkit::{Cut, Etcd, EtcdCluster, FaultProxy, have_etcd, have_strace, limit_to, until};
+use zlock_testkit::{Cut, Etcd, EtcdCluster, FaultProxy, have_etcd, have_strace, limit_to_if, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const MOMENT: Duration = Duration::from_secs(2);
@@ -31,10 +31,7 @@ async fn until_shown(watch: &mut ValueWatch, number: u8, newest: &mut u8) {
 /// elsewhere does not go back in time when it meets this member again.
 #[tokio::test]
 async fn a_view_never_goes_back_to_what_a_member_that_is_behind_has() {
-    if !have_etcd() || !have_strace() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd() && have_strace(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let [leader, other, behind] = [0, 1, 2].map(|n| &cluster.members()[(leader + n) % 3]);
@@ -70,10 +67,7 @@ async fn a_view_never_goes_back_to_what_a_member_that_is_behind_has() {
 /// An observer owns nothing, and the member still passes its keep-alives on. It turns to another member all the same.
 #[tokio::test]
 async fn an_observer_leaves_a_member_whose_disk_hangs() {
-    if !have_etcd() || !have_strace() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd() && have_strace(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let [leader, other, behind] = [0, 1, 2].map(|n| &cluster.members()[(leader + n) % 3]);
@@ -102,10 +96,7 @@ async fn an_observer_leaves_a_member_whose_disk_hangs() {
 /// A view misses nothing when the revisions that it would have had to ask for are compacted.
 #[tokio::test]
 async fn a_view_survives_compaction() {
-    if !have_etcd() {
-        return;
-    }
-    limit_to(LIMIT, async {
+    limit_to_if(LIMIT, have_etcd(), async {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let observer = observer(&server.connect_string()).await;

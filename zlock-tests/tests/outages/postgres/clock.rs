@@ -7,7 +7,7 @@ use zlock_core::{CoordinationBackend, Label};
 use zlock_postgres::PostgresBackend;
 use zlock_recipes::Client;
 use zlock_testkit::postgres::{backend, create, observer, options, path, sweep};
-use zlock_testkit::{FaultProxy, PostgresServer, have_faketime, limit, report};
+use zlock_testkit::{FaultProxy, PostgresServer, have_faketime, limit_if, report};
 
 const TTL: Duration = Duration::from_secs(1);
 const HOUR: i64 = 3600;
@@ -16,10 +16,7 @@ const HOUR: i64 = 3600;
 /// holder that is cut off is free all the same.
 #[tokio::test]
 async fn no_step_ends_a_session_that_is_alive_or_keeps_one_that_is_dead() {
-    if !have_faketime() {
-        return;
-    }
-    limit(async {
+    limit_if(have_faketime(), async {
         let server = PostgresServer::builder().own_clock().start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let holder = options(&proxy.connect_string()).with_ttl(TTL);
@@ -55,10 +52,7 @@ async fn no_step_ends_a_session_that_is_alive_or_keeps_one_that_is_dead() {
 /// A client that only lists, too, ends the session of a dead holder after a step back.
 #[tokio::test]
 async fn after_a_step_back_a_dead_session_is_found_by_its_future() {
-    if !have_faketime() {
-        return;
-    }
-    limit(async {
+    limit_if(have_faketime(), async {
         let server = PostgresServer::builder().own_clock().start().await;
         let proxy = FaultProxy::start(server.addr()).await;
         let dead = PostgresBackend::connect(options(&proxy.connect_string()).with_ttl(TTL)).await.unwrap();

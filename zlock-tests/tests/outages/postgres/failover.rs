@@ -7,7 +7,7 @@ use zlock_core::ErrorKind;
 use zlock_postgres::{PostgresBackend, PostgresOptions};
 use zlock_recipes::Client;
 use zlock_testkit::postgres::{backend, path};
-use zlock_testkit::{PostgresServer, have_postgres, limit, report};
+use zlock_testkit::{PostgresServer, have_postgres, limit_if, report};
 
 /// The longest session timeout that the database allows, for which nothing is granted after a failover.
 const QUIET: Duration = Duration::from_secs(3);
@@ -32,10 +32,7 @@ fn both(primary: &PostgresServer, replica: &PostgresServer) -> PostgresOptions {
 /// out twice.
 #[tokio::test]
 async fn a_promotion_that_loses_locks_gives_none_to_two() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let (primary, replica) = pair().await;
         let (one, two) = (both(&primary, &replica), both(&primary, &replica));
         let one = Client::new(PostgresBackend::connect(one).await.unwrap());
@@ -89,10 +86,7 @@ async fn a_promotion_that_loses_locks_gives_none_to_two() {
 /// another one gets its ID.
 #[tokio::test]
 async fn a_promotion_that_loses_a_member_gives_its_id_to_no_other_one_too_early() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let (primary, replica) = pair().await;
         let alone = PostgresOptions::new([primary.addr().to_string()])
             .with_user("zlock", None)

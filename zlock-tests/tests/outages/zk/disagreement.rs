@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, Existence, Label, LockPath};
+use zlock_core::{CoordinationBackend, Label, LockPath};
 use zlock_recipes::Client;
-use zlock_testkit::zk::{Relay, SESSION, create, operation, options};
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to, zk_op};
+use zlock_testkit::zk::{Relay, SESSION, create, operation, options, watch};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to_if, zk_op};
 use zlock_zk::ZkBackend;
 
 /// What the session's own connection watches at most.
@@ -29,10 +29,7 @@ async fn relay_to_two_servers(server: SocketAddr) -> Relay {
 /// A waiter whose watch belongs on a connection to a server that lacks the node ahead pauses between its attempts.
 #[tokio::test]
 async fn a_waiter_does_not_hammer_servers_that_disagree() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(60), async {
+    limit_to_if(Duration::from_secs(60), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let holder = ZkBackend::connect(options(&server.connect_string())).await.unwrap();
         let path = LockPath::new(format!("/{}", ["long"; 20].join("-").repeat(20))).unwrap();
@@ -48,9 +45,7 @@ async fn a_waiter_does_not_hammer_servers_that_disagree() {
         // The room on the session's own connection, except for the last node.
         let mut watches = Vec::new();
         for node in &nodes[..room] {
-            let Existence::Watching(watch) = backend.exists_with_watch(&path, node).await.unwrap() else {
-                panic!("{node:?}")
-            };
+            let watch = watch(&*backend, &path, node).await;
             watches.push(watch);
         }
         let client = Client::new(backend);

@@ -5,30 +5,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zlock_core::{CoordinationBackend, ErrorKind, Label, Needs, RetryPolicy, SessionState, Target};
 use zlock_suite::timed;
-use zlock_testkit::zk::{create, linked, linked_with, mkdir, names, path, token};
-use zlock_testkit::{Cut, Lose, limit, until, zk_op, zookeeper_or_skip, zookeeper_request};
+use zlock_testkit::zk::{create, linked, linked_with, mkdir, names, path, suspended, token};
+use zlock_testkit::{Cut, Lose, limit, zk_op, zookeeper_or_skip, zookeeper_request};
 
 const CREATE: &[i32] = &[zk_op::CREATE2];
 const LIST: &[i32] = &[zk_op::GET_CHILDREN];
 const DELETE: &[i32] = &[zk_op::DELETE];
 const MULTI: &[i32] = &[zk_op::MULTI];
-
-/// One test for each combination of what is lost and how.
-macro_rules! each_fault {
-    ($($name:ident: $body:ident;)*) => {$(
-        mod $name {
-            use super::*;
-            each_fault!(@ $body, request_fin Request Fin, request_reset Request Reset, request_mute Request Mute,
-                answer_fin Answer Fin, answer_reset Answer Reset, answer_mute Answer Mute);
-        }
-    )*};
-    (@ $body:ident, $($name:ident $lose:ident $cut:ident),*) => {$(
-        #[tokio::test]
-        async fn $name() {
-            limit($body(Lose::$lose, Cut::$cut)).await;
-        }
-    )*};
-}
 
 each_fault! {
     create_is_one_node_and_ours: lost_create;
@@ -150,8 +133,7 @@ async fn a_create_that_was_queued_without_a_link_does_not_come_after_its_delete(
         mkdir(&l.observer, &path).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        until("suspended", async || l.backend.session_events().current().state == SessionState::Suspended)
-            .await;
+        suspended(&l.backend).await;
         let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"", Needs::Queue);
         assert!(timeout(Duration::from_millis(20), create).await.is_err());
         let delete = async { l.backend.delete(&path, &Target::Id(token), None).await.unwrap() };
@@ -202,8 +184,7 @@ async fn an_operation_ends_with_its_time() {
                 l.proxy.heal().await;
                 l.proxy.refuse().await;
                 l.proxy.cut(Cut::Reset);
-                let session = l.backend.session_events();
-                until("suspended", async || session.current().state == SessionState::Suspended).await;
+                suspended(&l.backend).await;
             } else {
                 l.proxy.freeze().await;
             }

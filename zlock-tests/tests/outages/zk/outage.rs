@@ -10,7 +10,7 @@ use zlock_core::{CoordinationBackend, Deletion, Label, Target};
 use zlock_recipes::Client;
 use zlock_suite::outage::{Outage, outage, paths};
 use zlock_testkit::zk::{create, mkdir, names, observer, options, path, token};
-use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
+use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to_if};
 use zlock_zk::ZkBackend;
 
 /// The maximum number of requests for each node and each grant. A node in a queue takes five: create, list, watch, list again,
@@ -18,10 +18,7 @@ use zlock_zk::ZkBackend;
 const REQUESTS: usize = 8;
 
 async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(300), async {
+    limit_to_if(Duration::from_secs(300), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let proxy = FaultProxy::start_zookeeper(server.addr()).await;
         let options = options(&proxy.connect_string()).with_session_timeout(Duration::from_secs(15));
@@ -59,10 +56,7 @@ async fn a_link_that_falls_silent() {
 
 #[tokio::test]
 async fn one_listing_serves_many_deletes() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(60), async {
+    limit_to_if(Duration::from_secs(60), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let backend = Arc::new(ZkBackend::connect(options(&server.connect_string())).await.unwrap());
         let observer = observer(&server.connect_string()).await;
@@ -94,10 +88,7 @@ async fn one_listing_serves_many_deletes() {
 
 #[tokio::test]
 async fn a_delete_that_is_not_polled_holds_up_no_other() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(60), async {
+    limit_to_if(Duration::from_secs(60), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let backend = ZkBackend::connect(options(&server.connect_string())).await.unwrap();
         let path = path("kept");

@@ -5,14 +5,11 @@ use std::time::Duration;
 use zlock_recipes::Client;
 use zlock_suite::overload::{Ending, overload};
 use zlock_testkit::zk::options;
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to_if};
 use zlock_zk::ZkBackend;
 
 async fn levels_off(tasks: usize, ending: Ending) {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(300), async {
+    limit_to_if(Duration::from_secs(300), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let options = options(&server.connect_string()).with_session_timeout(Duration::from_secs(30));
         let client = Client::new(ZkBackend::connect(options).await.unwrap());

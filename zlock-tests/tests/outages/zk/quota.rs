@@ -5,7 +5,7 @@ use std::time::Duration;
 use zlock_core::ErrorKind;
 use zlock_recipes::{Client, Release};
 use zlock_testkit::zk::options;
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to_if};
 use zlock_zk::ZkBackend;
 use zookeeper_client::{Acls, CreateMode};
 
@@ -17,10 +17,7 @@ fn at_most(nodes: u32) -> Vec<u8> {
 /// A quota that is used up is like a database that is full: the error names it, and another attempt may succeed.
 #[tokio::test]
 async fn a_quota_that_is_used_up_is_named_and_may_be_raised() {
-    if !have_zookeeper() {
-        return;
-    }
-    limit_to(Duration::from_secs(60), async {
+    limit_to_if(Duration::from_secs(60), have_zookeeper(), async {
         let server = ZooKeeper::builder().config("enforceQuota=true").start().await;
         let options = options(&server.connect_string()).with_operation_timeout(Duration::from_secs(1));
         let client = Client::new(ZkBackend::connect(options).await.unwrap());

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Label, LockPath, Needs, Target};
 use zlock_testkit::zk::{SESSION, names, observer, options, path, token};
 use zlock_testkit::{
-    Cut, Ensemble, FaultProxy, Lose, ZooKeeper, have_zookeeper, limit_to, until, zk_op, zookeeper_or_skip,
-    zookeeper_request,
+    Cut, Ensemble, FaultProxy, Lose, ZooKeeper, have_zookeeper, limit_to, limit_to_if, until, zk_op,
+    zookeeper_or_skip, zookeeper_request,
 };
 use zlock_zk::ZkBackend;
 
@@ -105,10 +105,7 @@ async fn broken_links_leave_nothing() {
 /// Members of an ensemble stop and start, and sessions move from one to another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_go_and_come_leave_nothing() {
-    limit_to(Duration::from_secs(240), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(240), have_zookeeper(), async {
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder()).await;
         let seed = fastrand::u64(..);
         println!("seed {seed}");

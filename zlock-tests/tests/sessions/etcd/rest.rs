@@ -6,9 +6,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, SessionState, Target};
 use zlock_etcd::EtcdBackend;
-use zlock_testkit::etcd::{self, Linked, TTL, connected, create, linked, names, observer, options, path};
+use zlock_testkit::etcd::{
+    self, Linked, TTL, connected, create, linked, names, observer, options, path, told,
+};
 use zlock_testkit::{
-    Cut, Etcd, EtcdCluster, Flow, etcd_or_skip, have_etcd, have_strace, limit, limit_to, until,
+    Cut, Etcd, EtcdCluster, Flow, etcd_or_skip, have_etcd, have_strace, limit, limit_if, limit_to_if, until,
 };
 
 async fn at_rest(backend: &EtcdBackend) {
@@ -35,10 +37,7 @@ async fn sent_in(server: &Etcd, time: Duration) -> BTreeMap<String, u64> {
 #[tokio::test]
 async fn a_session_at_rest_is_one_message_for_each_third_of_its_ttl() {
     const TTLS: u32 = 3;
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let backend = etcd::backend(&server.connect_string()).await;
         at_rest(&backend).await;
@@ -57,10 +56,7 @@ async fn a_session_at_rest_is_one_message_for_each_third_of_its_ttl() {
 /// Keep-alives are sent by the clock, not for each acquisition.
 #[tokio::test]
 async fn short_holds_cost_no_keep_alive_each() {
-    limit(async {
-        if !have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = Etcd::start().await;
         let backend = etcd::backend(&server.connect_string()).await;
         at_rest(&backend).await;
@@ -154,16 +150,11 @@ async fn a_session_at_rest_that_hears_nothing_is_given_up() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         let l = linked(server).await;
-        let mut listener = l.backend.session_events().listen();
-        listener.next().await.unwrap();
+        let told = told(&l.backend.session_events(), (1, SessionState::Lost)).await;
         at_rest(&l.backend).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        let mut told = Vec::new();
-        for _ in 0..2 {
-            told.push(listener.next().await.unwrap().state);
-        }
-        assert_eq!(told, [SessionState::Suspended, SessionState::Lost]);
+        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
         l.proxy.heal().await;
         connected(&l.backend, 2).await;
     })
@@ -174,10 +165,7 @@ async fn a_session_at_rest_that_hears_nothing_is_given_up() {
 /// create returns.
 #[tokio::test]
 async fn a_create_in_another_term_is_proved_by_itself() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_etcd(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let server = &cluster.members()[(leader + 1) % 3];
@@ -212,10 +200,7 @@ async fn a_create_in_another_term_is_proved_by_itself() {
 /// A leader whose disk hangs continues to answer keep-alives of leases that the other members have ended.
 #[tokio::test]
 async fn a_leader_that_was_replaced_grants_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_etcd() || !have_strace() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_etcd() && have_strace(), async {
         let cluster = EtcdCluster::start(3).await;
         let leader = cluster.leader().await;
         let members = cluster.members();

@@ -5,28 +5,13 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target, WatchEvent};
+use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, SessionState, Target, WatchEvent};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Release};
 use zlock_testkit::etcd::{
-    self, Linked, TTL, connected, create, linked, names, observer, path, revoke, watch,
+    self, TTL, connected, create, linked, lost_and_gone, names, observer, path, revoke, told, watch,
 };
-use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to, until};
-
-/// Returns when our session is lost, and when another client sees that the node is gone.
-async fn lost_and_vanished(l: &Linked, path: &LockPath) -> (Instant, Instant) {
-    let mut events = l.backend.session_events();
-    let lost = async {
-        let session = events.ended(1).await;
-        assert_eq!((session.epoch, session.state), (1, SessionState::Lost));
-        Instant::now()
-    };
-    let vanished = async {
-        until("the node is gone", async || names(&l.observer, path).await.is_empty()).await;
-        Instant::now()
-    };
-    tokio::join!(lost, vanished)
-}
+use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_if, limit_to_if, until};
 
 /// A silent server: packets are swallowed, without a connection reset.
 #[tokio::test]
@@ -41,9 +26,10 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
             sleep(TTL / 2).await;
             let began = Instant::now();
             l.proxy.both(flow);
-            let (lost, vanished) = lost_and_vanished(&l, &path).await;
-            println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, vanished - began);
-            assert!(lost < vanished);
+            let is_gone = async || names(&l.observer, &path).await.is_empty();
+            let (lost, gone) = lost_and_gone(&l.backend, is_gone).await;
+            println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, gone - began);
+            assert!(lost < gone);
             assert!(lost - began > TTL / 2, "not without need");
             assert!(!made.deletion.is_deleted(), "that is said of living sessions only");
         }
@@ -92,28 +78,16 @@ async fn unanswered_keep_alives_do_not_move_the_deadline() {
 /// MX-02, FR-14: the server is killed and restarted within the TTL.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_etcd(), async {
         let server = Etcd::start().await;
         let backend = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
-        let mut listener = backend.session_events().listen();
+        let told = told(&backend.session_events(), (1, SessionState::Connected)).await;
         let client = Client::new(backend);
         let other = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
         let other = Client::new(other).mutex("/app/lock").unwrap();
         let held = client.mutex("/app/lock").unwrap().acquire().await.unwrap();
         let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
         until("it waits", async || server.metrics().await.watches() == 1).await;
-        listener.next().await.unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.last() != Some(&(1, SessionState::Connected)) {
-                let session = listener.next().await.unwrap();
-                told.push((session.epoch, session.state));
-            }
-            told
-        });
         server.stop();
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
@@ -129,10 +103,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
 /// finds the lease overdue, and by then we have given it up.
 #[tokio::test]
 async fn a_frozen_server() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_etcd() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_etcd(), async {
         let server = Etcd::start().await;
         let backend = etcd::backend(&server.connect_string()).await;
         let path = path("frozen");
@@ -170,16 +141,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         let l = linked(server).await;
         let path = path("outage");
         let made = create(&l.backend, &path, Label::Lock).await;
-        let mut listener = l.backend.session_events().listen();
-        listener.next().await.unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.last() != Some(&(2, SessionState::Connected)) {
-                let session = listener.next().await.unwrap();
-                told.push((session.epoch, session.state));
-            }
-            told
-        });
+        let told = told(&l.backend.session_events(), (2, SessionState::Connected)).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
         l.backend.session_events().ended(1).await;
@@ -409,10 +371,7 @@ async fn close_revokes_the_lease() {
 /// A frozen server confirms nothing, so the locks are not free yet.
 #[tokio::test]
 async fn close_says_whether_the_server_has_ended_the_session() {
-    limit(async {
-        if !zlock_testkit::have_etcd() {
-            return;
-        }
+    limit_if(have_etcd(), async {
         let server = zlock_testkit::Etcd::start().await;
         let host = server.connect_string();
         let (first, second) = (etcd::backend(&host).await, etcd::backend(&host).await);

@@ -8,7 +8,7 @@ use zlock_recipes::Client as Locks;
 use zlock_testkit::postgres::{
     Linked, RawNode, TTL, backend, begin_session, create_node, linked, names, observer, path, token,
 };
-use zlock_testkit::{PostgresServer, have_postgres, limit, postgres_or_skip, until};
+use zlock_testkit::{PostgresServer, have_postgres, limit, limit_if, postgres_or_skip, until};
 
 /// Longer than any look takes, and far shorter than the ten minutes between two sweeps.
 const SOON: Duration = TTL.saturating_mul(5);
@@ -76,10 +76,7 @@ async fn overdue(observer: &Client) -> Vec<i64> {
 /// More sessions have died than one answer has room for. Each is marked, and those that are marked keep no other one waiting.
 #[tokio::test]
 async fn each_overdue_session_is_found() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         drop(backend(&server).await);
         let observer = observer(&server).await;

@@ -10,7 +10,7 @@ use zlock_suite::timed;
 use zlock_testkit::postgres::{
     RawNode, backend, begin_session, create, create_node, names, observer, options, path, sqlstate, token,
 };
-use zlock_testkit::{PostgresServer, have_postgres, limit, postgres_or_skip, report, until};
+use zlock_testkit::{PostgresServer, have_postgres, limit, limit_if, postgres_or_skip, report, until};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -47,10 +47,7 @@ async fn another_isolation_level_is_refused_with_the_remedy() {
 /// A service that hides the timelines of its storage is refused, until the operator says that no failover loses a commit.
 #[tokio::test]
 async fn without_timelines_the_operator_has_to_vouch_for_failovers() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         drop(backend(&server).await);
         for function in ["pg_current_wal_lsn", "pg_control_system"] {
@@ -108,10 +105,7 @@ async fn a_node_without_a_session_is_removed() {
 /// A lock of the database is kept for long. Requests that were given up do not keep server processes.
 #[tokio::test]
 async fn requests_that_were_given_up_leave_no_processes() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         let (client, lock) = (backend(&server).await, path("kept"));
         let operator = observer(&server).await;
@@ -243,10 +237,7 @@ async fn a_waiter_frees_a_dead_lock_after_one_timeout() {
 #[tokio::test]
 async fn a_heartbeat_whose_commit_hangs_keeps_nothing() {
     const TTL: Duration = Duration::from_secs(1);
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
         let options = options(&server.addr().to_string()).with_ttl(TTL);
         let holder = PostgresBackend::connect(options).await.unwrap();
@@ -271,10 +262,7 @@ async fn a_heartbeat_whose_commit_hangs_keeps_nothing() {
 /// The user's commits do not wait for the disk, but zlock's do: a node whose create was answered is there after a crash.
 #[tokio::test]
 async fn a_crash_loses_no_node_that_was_confirmed() {
-    if !have_postgres() {
-        return;
-    }
-    limit(async {
+    limit_if(have_postgres(), async {
         let server = PostgresServer::builder().parameter("wal_writer_delay", "10s").start().await;
         drop(backend(&server).await);
         server.sql("ALTER ROLE zlock SET synchronous_commit = off; CREATE TABLE lost (n int)").await;

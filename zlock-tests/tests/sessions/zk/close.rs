@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use zlock_core::{
-    Close, CoordinationBackend, ErrorKind, Existence, Label, Needs, SessionState, Target, WatchEvent,
-};
+use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, Needs, SessionState, Target, WatchEvent};
 use zlock_suite::timed;
-use zlock_testkit::zk::{SESSION, backend, create, linked, mkdir, names, observer, options, path, token};
-use zlock_testkit::{Cut, Flow, limit, until, zookeeper_or_skip};
+use zlock_testkit::zk::{
+    SESSION, backend, create, linked, mkdir, names, observer, options, path, token, watch,
+};
+use zlock_testkit::{Cut, Flow, have_zookeeper, limit, limit_if, until, zookeeper_or_skip};
 use zlock_zk::ZkBackend;
 
 /// T29 and the documentation of `close`.
@@ -20,9 +20,7 @@ async fn close_ends_everything_at_once() {
         let l = linked(server).await;
         let path = path("close");
         let made = create(&l.backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = l.backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
+        let watch = watch(&l.backend, &path, &made.node).await;
         let began = Instant::now();
         assert_eq!(l.backend.close().await.unwrap(), Close::Ended);
         assert_eq!(l.backend.close().await.unwrap(), Close::Ended);
@@ -85,9 +83,7 @@ async fn dropping_the_last_handle_ends_the_session() {
             .create_ephemeral_sequential(&path, Label::Lock, &token(), b"", Needs::Queue)
             .await
             .unwrap();
-        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
+        let watch = watch(&*backend, &path, &made.node).await;
         let events = backend.session_events();
         let began = Instant::now();
         drop(backend);
@@ -102,10 +98,7 @@ async fn dropping_the_last_handle_ends_the_session() {
 /// A frozen server confirms nothing, so the locks are not free yet.
 #[tokio::test]
 async fn close_says_whether_the_server_has_ended_the_session() {
-    limit(async {
-        if !zlock_testkit::have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = zlock_testkit::ZooKeeper::start().await;
         let path = path("frozen");
         let first = backend(&server.connect_string()).await;
@@ -172,9 +165,7 @@ fn the_runtime_ends_and_the_backend_with_it() {
         let server = zookeeper_or_skip().await?;
         let backend = backend(&server.connect_string()).await;
         let made = create(&backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
+        let watch = watch(&backend, &path, &made.node).await;
         Some((backend, watch, made))
     }) else {
         return;

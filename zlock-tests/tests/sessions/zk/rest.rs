@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, SessionState, Target};
-use zlock_testkit::zk::{self, Linked, SESSION, connected, create, linked, names, observer, path};
+use zlock_testkit::zk::{
+    self, Linked, SESSION, connected, create, linked, lost_and_gone, names, observer, path, told,
+};
 use zlock_testkit::{
-    Cut, Ensemble, FaultProxy, Flow, ZooKeeper, end_zookeeper_session, have_zookeeper, limit, limit_to,
-    until, zookeeper_or_skip,
+    Cut, Ensemble, FaultProxy, Flow, ZooKeeper, end_zookeeper_session, have_zookeeper, limit, limit_if,
+    limit_to_if, until, zookeeper_or_skip,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::Client;
@@ -26,10 +28,7 @@ async fn packets(server: &ZooKeeper, timeouts: u32) -> f64 {
 #[tokio::test]
 async fn an_idle_session_costs_little_more_than_the_librarys_pings() {
     const TIMEOUTS: u32 = 3;
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_if(have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let bare = Client::connector()
             .with_session_timeout(SESSION)
@@ -144,16 +143,11 @@ async fn an_idle_session_that_hears_nothing_is_lost() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let l = linked(server).await;
-        let mut listener = l.backend.session_events().listen();
-        listener.next().await.unwrap();
+        let told = told(&l.backend.session_events(), (1, SessionState::Lost)).await;
         sleep(SESSION).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        let mut told = Vec::new();
-        for _ in 0..2 {
-            told.push(listener.next().await.unwrap().state);
-        }
-        assert_eq!(told, [SessionState::Suspended, SessionState::Lost]);
+        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
         l.proxy.heal().await;
         connected(&l.backend, 2).await;
     })
@@ -167,10 +161,7 @@ async fn an_idle_session_that_hears_nothing_is_lost() {
 async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create() {
     const TICK: Duration = Duration::from_millis(200);
     const LONG: Duration = Duration::from_secs(6);
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let kind = ZooKeeper::builder().tick(TICK).session_timeouts(TICK, LONG);
         let ensemble = Ensemble::start_with(3, kind).await;
         let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
@@ -180,7 +171,7 @@ async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create(
             let options = ZkOptions::new([proxy.connect_string()]);
             let options = options.with_session_timeout(LONG).with_server_tick(server_tick);
             let backend = ZkBackend::connect(options).await.unwrap();
-            let (mut events, path) = (backend.session_events(), path("follower"));
+            let (events, path) = (backend.session_events(), path("follower"));
             sleep(LONG * 3 / 2).await;
             assert!(events.is_live(1));
             proxy.to_server(Flow::Hold);
@@ -193,21 +184,14 @@ async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create(
             ensemble.members()[follower].pause();
             let took = sent.elapsed();
             assert_eq!(made.epoch, 1);
-            let lost = async {
-                events.ended(1).await;
-                Instant::now()
-            };
-            let vanished = async {
-                until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
-                Instant::now()
-            };
-            let (lost, vanished) = tokio::join!(lost, vanished);
+            let is_gone = async || names(&observer, &path).await.is_empty();
+            let (lost, gone) = lost_and_gone(&backend, is_gone).await;
             println!(
                 "tick {server_tick:?}: created in {took:?}, lost after {:?}, gone after {:?}",
                 lost - sent,
-                vanished - sent
+                gone - sent
             );
-            assert!(lost < vanished);
+            assert!(lost < gone);
             ensemble.members()[follower].resume();
         }
     })

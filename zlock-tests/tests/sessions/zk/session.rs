@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, SessionState, Target, WatchEvent};
 use zlock_testkit::zk::{
-    Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path,
+    Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path, told, watch,
 };
 use zlock_testkit::{
-    Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, have_zookeeper, limit, limit_to, until, zk_op,
+    Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, have_zookeeper, limit, limit_to_if, until, zk_op,
     zookeeper_or_skip, zookeeper_request,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
@@ -17,10 +17,7 @@ use zlock_zk::{ZkBackend, ZkOptions};
 /// whichever is tried first.
 #[tokio::test]
 async fn a_silent_member_costs_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let ensemble = Ensemble::start(3).await;
         let mut proxies = Vec::new();
         for member in ensemble.members() {
@@ -51,29 +48,15 @@ async fn a_silent_member_costs_nothing() {
 /// MX-02, FR-14: an outage that is shorter than the session timeout.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
-    limit_to(Duration::from_secs(120), async {
-        if !have_zookeeper() {
-            return;
-        }
+    limit_to_if(Duration::from_secs(120), have_zookeeper(), async {
         let server = ZooKeeper::start().await;
         let options = ZkOptions::new([server.connect_string()]);
         let backend = ZkBackend::connect(options).await.unwrap();
         let path = path("restart");
         let made = create(&backend, &path, Label::Lock).await;
         let waiter = create(&backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
-        let mut listener = backend.session_events().listen();
-        listener.next().await.unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.len() < 2 {
-                let session = listener.next().await.unwrap();
-                told.push((session.epoch, session.state));
-            }
-            told
-        });
+        let watch = watch(&backend, &path, &made.node).await;
+        let told = told(&backend.session_events(), (1, SessionState::Connected)).await;
         server.stop();
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
@@ -94,19 +77,8 @@ async fn a_longer_outage_is_a_new_epoch() {
         let l = linked(server).await;
         let path = path("outage");
         let made = create(&l.backend, &path, Label::Lock).await;
-        let Existence::Watching(watch) = l.backend.exists_with_watch(&path, &made.node).await.unwrap() else {
-            panic!("it is there")
-        };
-        let mut listener = l.backend.session_events().listen();
-        listener.next().await.unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.last() != Some(&(2, SessionState::Connected)) {
-                let session = listener.next().await.unwrap();
-                told.push((session.epoch, session.state));
-            }
-            told
-        });
+        let watch = watch(&l.backend, &path, &made.node).await;
+        let told = told(&l.backend.session_events(), (2, SessionState::Connected)).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
         assert_eq!(watch.await, WatchEvent::Changed, "it fires with its session");

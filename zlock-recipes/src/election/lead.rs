@@ -195,7 +195,7 @@ impl<'a> Leading<'a> {
     pub(crate) fn ends_by(&mut self, error: Error) -> Result<bool> {
         let shuts_down = match error.kind() {
             ErrorKind::ShuttingDown => true,
-            ErrorKind::Closed => self.election.client.inner().shutdown.has_begun(),
+            ErrorKind::Closed => self.election.client.inner().shutdown.begun.is_raised(),
             ErrorKind::SessionLost
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
@@ -219,7 +219,7 @@ impl<'a> Leading<'a> {
     async fn wait(&mut self) {
         tokio::select! {
             biased;
-            () = self.election.client.inner().shutdown.begun() => {}
+            () = self.election.client.inner().shutdown.begun.raised() => {}
             _ = self.pauses.sleep() => {}
         }
     }

@@ -41,7 +41,7 @@ use crate::release::Release;
 #[must_use = "a leadership that is dropped is resigned"]
 pub struct Leadership {
     guard: Guard,
-    context: LeaderContext,
+    pub(super) context: LeaderContext,
 }
 
 impl Leadership {
@@ -109,7 +109,7 @@ impl Leadership {
     }
 
     /// Returns another guard of the same term.
-    pub(super) fn again(&self) -> Result<Self> {
+    pub(super) fn reenter(&self) -> Result<Self> {
         let (guard, context) = (self.guard.reenter()?, self.context());
         Ok(Leadership { guard, context })
     }
@@ -262,7 +262,7 @@ impl LeaderContext {
         tokio::select! {
             biased;
             loss = self.lost() => Err(loss),
-            () = hold.client().shutdown.begun() => Ok(()),
+            () = hold.client().shutdown.begun.raised() => Ok(()),
             requested = step_down::requested(hold.client(), &path, self.term()) => requested,
         }
     }

@@ -424,16 +424,16 @@ impl<K: Kind> LockHandle<K> {
         let (wait, span, shutdown) = (self.wait(), self.span(), &self.client.inner().shutdown);
         let result = {
             let mut acquisition = pin!(acquisition.instrument(span));
-            let mut begun = pin!(shutdown.begun());
+            let mut begun = pin!(shutdown.begun.raised());
             // By hand: `select!` costs several times as much.
             let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
                 Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
                 Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
             });
-            let acquired = if shutdown.has_begun() { None } else { acquired.await };
+            let acquired = if shutdown.begun.is_raised() { None } else { acquired.await };
             match acquired {
                 // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
-                Some(acquired) if !shutdown.has_begun() => acquired,
+                Some(acquired) if !shutdown.begun.is_raised() => acquired,
                 _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
             }
         };

@@ -129,7 +129,7 @@ impl Members {
                 .with_message(message));
         }
         let client = self.client.inner();
-        if client.shutdown.has_begun() {
+        if client.shutdown.begun.is_raised() {
             return Err(Error::new(ErrorKind::ShuttingDown, "join").with_path(member));
         }
         let taken =

@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use zlock_core::kit::FailureLog;
 use zlock_core::observer::MemberState;
 use zlock_core::{
     CoordinationBackend, Error, ErrorKind, Flag, Job, Joined, LockPath, Mutex, Registration, Result,
-    SessionEvents, SessionId, Signal,
+    SessionEvents, SessionId,
 };
 
 use super::reports::MemberReports;
@@ -23,8 +24,7 @@ pub(super) struct Keep {
     pub(super) member: LockPath,
     pub(super) payload: Vec<u8>,
     pub(super) session: SessionEvents,
-    state: Mutex<State>,
-    changed: Signal,
+    state: watch::Sender<State>,
     pub(super) reports: MemberReports,
     client: Weak<ClientInner>,
     /// Raised when the owner wants no more.
@@ -57,8 +57,7 @@ impl Keep {
             member,
             payload,
             session,
-            state: Mutex::new(State::Missing),
-            changed: Signal::default(),
+            state: watch::Sender::new(State::Missing),
             reports,
             leaving: Flag::default(),
             stopped: Flag::default(),
@@ -67,25 +66,29 @@ impl Keep {
     }
 
     pub(super) fn state(&self) -> State {
-        self.state.lock().clone()
+        self.state.borrow().clone()
     }
 
     pub(super) fn set(&self, state: State) {
-        let registered = matches!(state, State::Registered(_));
-        *self.state.lock() = state;
-        self.changed.notify();
-        self.reports.show(if registered { MemberState::Registered } else { MemberState::Missing });
+        let shown = if matches!(state, State::Registered(_)) {
+            MemberState::Registered
+        } else {
+            MemberState::Missing
+        };
+        self.state.send_replace(state);
+        self.reports.show(Some(shown));
     }
 
     /// Waits until the membership has ended for good.
     pub(super) async fn ended(&self) -> Error {
-        let ended = || if let State::Ended(error) = self.state() { Some(error) } else { None };
+        let mut state = self.state.subscribe();
         tokio::select! {
             biased;
-            error = self.changed.until(ended) => error,
+            _ = state.wait_for(|state| matches!(state, State::Ended(_))) => {}
             // The backend ends its jobs.
-            () = self.session.closed() => closed(self),
+            () = self.session.closed() => {}
         }
+        if let State::Ended(error) = self.state() { error } else { closed(self) }
     }
 
     /// Begins to leave: nothing is registered from now on, except by what is under way.

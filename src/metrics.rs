@@ -27,13 +27,13 @@
 //! `zlock_lock_wait_duration_seconds`, `zlock_lock_losses_total`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
 use zlock_core::observer::{AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome};
-use zlock_core::{CloseReason, ErrorKind, FencingToken, Session, SessionState};
+use zlock_core::{CloseReason, ErrorKind, FencingToken, Mutex, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
 /// wait of minutes.
@@ -218,7 +218,7 @@ impl Observer for MetricsObserver {
 
     fn session_slack(&self, slack: Option<Duration>) {
         let least = |slack| {
-            let mut least = self.slack.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut least = self.slack.lock();
             least.of(Instant::now(), slack).as_secs_f64()
         };
         // A rest does not clear the minimum: otherwise, it would hide a dip right before it.

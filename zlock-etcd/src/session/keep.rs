@@ -153,7 +153,7 @@ impl kit::Beat for KeepAlive<'_> {
             tracing::debug!(?failure, "the session's nodes could not be looked up");
         }
         if let (Some(by), Some(live)) = (by, shared.sessions.get(lease)) {
-            live.renewed(Renewal { sent, by });
+            *live.renewal.lock() = Some(Renewal { sent, by });
         }
         Ok(Some(at_rest))
     }

@@ -11,6 +11,7 @@ use zlock_core::{Error, ErrorKind, Result, Retry};
 use super::handle::Election;
 use super::leadership::{LeaderContext, Leadership};
 use super::then::Then;
+use crate::guard::Guard;
 use crate::panics::caught;
 use crate::place::pauses::{LONGEST, PAUSES};
 
@@ -115,7 +116,7 @@ impl Election {
                     continue;
                 }
             };
-            led.resign_or_log().await;
+            Guard::from(led).release_or_log().await;
             if let Some(result) = leading.after(ended).await {
                 return result.map(Some);
             }

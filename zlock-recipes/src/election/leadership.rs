@@ -113,10 +113,6 @@ impl Leadership {
         let (guard, context) = (self.guard.reenter()?, self.context());
         Ok(Leadership { guard, context })
     }
-
-    pub(super) async fn resign_or_log(self) {
-        self.guard.release_or_log().await;
-    }
 }
 
 /// Converts into the guard of the leader's node. Releasing it resigns.

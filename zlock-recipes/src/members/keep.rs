@@ -24,15 +24,15 @@ pub(super) struct Keep {
     pub(super) member: LockPath,
     pub(super) payload: Vec<u8>,
     pub(super) session: SessionEvents,
-    state: watch::Sender<State>,
+    pub(super) state: watch::Sender<State>,
     pub(super) reports: MemberReports,
-    client: Weak<ClientInner>,
+    pub(super) client: Weak<ClientInner>,
     /// Raised when the owner wants no more.
-    leaving: Flag,
+    pub(super) leaving: Flag,
     /// Raised when nothing is registered from then on.
-    stopped: Flag,
+    pub(super) stopped: Flag,
     /// Dropped when the node is gone.
-    id: Mutex<Option<JoinedId>>,
+    pub(super) id: Mutex<Option<JoinedId>>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,39 +44,14 @@ pub(super) enum State {
 }
 
 impl Keep {
-    pub(super) fn new(
-        member: LockPath,
-        payload: Vec<u8>,
-        session: SessionEvents,
-        id: JoinedId,
-        reports: MemberReports,
-        client: Weak<ClientInner>,
-    ) -> Self {
-        Keep {
-            client,
-            member,
-            payload,
-            session,
-            state: watch::Sender::new(State::Missing),
-            reports,
-            leaving: Flag::default(),
-            stopped: Flag::default(),
-            id: Mutex::new(Some(id)),
-        }
-    }
-
     pub(super) fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
     pub(super) fn set(&self, state: State) {
-        let shown = if matches!(state, State::Registered(_)) {
-            MemberState::Registered
-        } else {
-            MemberState::Missing
-        };
+        let registered = matches!(state, State::Registered(_));
         self.state.send_replace(state);
-        self.reports.show(Some(shown));
+        self.reports.show(Some(if registered { MemberState::Registered } else { MemberState::Missing }));
     }
 
     /// Waits until the membership has ended for good.

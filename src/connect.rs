@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use zlock_core::{ConnectUrl, Connector, Environment, Error, ErrorKind, Excerpt, Result};
+use zlock_core::{ConnectUrl, Connector, Environment, Error, ErrorKind, Excerpt, Mutex, Result};
 use zlock_recipes::Client;
 
 /// The schemes of this version, whether their features are on or off.
@@ -12,10 +12,6 @@ const BUILT_IN: [&str; 7] = ["mem", "zk", "etcd", "postgres", "postgresql", "zk+
 
 /// The schemes of other crates' stores.
 static REGISTERED: Mutex<BTreeMap<String, Arc<dyn Connector>>> = Mutex::new(BTreeMap::new());
-
-fn registered() -> MutexGuard<'static, BTreeMap<String, Arc<dyn Connector>>> {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Registers a scheme of URLs for a store of another crate, for the rest of the process. From then on, [`connect`](connect()),
 /// [`Connect`] and their blocking versions accept its URLs, with the syntax of [`ConnectUrl`](crate::backend::ConnectUrl).
@@ -80,7 +76,7 @@ pub fn register(scheme: &str, connector: impl Connector) -> Result<()> {
     if BUILT_IN.contains(&&*name) {
         return refuse("is a scheme of zlock's own");
     }
-    let mut registered = registered();
+    let mut registered = REGISTERED.lock();
     if registered.contains_key(&name) {
         return refuse("is registered already");
     }
@@ -343,7 +339,7 @@ impl Store {
                 Ok(Store::Etcd(Box::new(options.with_environment(environment)?)))
             }
             scheme => {
-                let registered = registered();
+                let registered = REGISTERED.lock();
                 if let Some(connector) = registered.get(scheme).cloned() {
                     return Ok(Store::Registered(connector, Box::new((url, environment.clone()))));
                 }

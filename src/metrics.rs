@@ -27,13 +27,13 @@
 //! `zlock_lock_wait_duration_seconds`, `zlock_lock_losses_total`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
 use zlock_core::observer::{AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome};
-use zlock_core::{CloseReason, ErrorKind, FencingToken, Session, SessionState};
+use zlock_core::{CloseReason, ErrorKind, FencingToken, Mutex, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
 /// wait of minutes.
@@ -109,53 +109,40 @@ impl fmt::Debug for MetricsObserver {
 }
 
 fn describe() {
-    let seconds = Unit::Seconds;
-    describe_histogram!(
-        "zlock.lock.wait.duration",
-        seconds,
-        "Time from the start of an acquisition to its end"
-    );
-    describe_gauge!("zlock.lock.waiting", "Acquisitions in progress");
-    describe_histogram!(
-        "zlock.lock.hold.duration",
-        seconds,
-        "Time from the grant of a lock to its release or loss"
-    );
-    describe_gauge!("zlock.lock.held", "Locks that are held");
-    describe_counter!("zlock.lock.losses", "Held locks that were lost");
-    describe_gauge!("zlock.election.term", "Number of the last term that this client won");
-    describe_counter!("zlock.election.wins", "Terms that this client won");
-    describe_counter!("zlock.job.runs", "Runs of jobs by this client");
-    describe_histogram!("zlock.job.lateness", seconds, "Time from the tick of a job to its claim");
-    describe_counter!("zlock.job.skipped", "Ticks of jobs that were missed and not run");
-    describe_gauge!(
-        "zlock.job.last.success",
-        seconds,
-        "Last tick whose run ended without an error, on any machine, since 1970"
-    );
-    describe_gauge!("zlock.job.period", seconds, "Longest time between two ticks of a job");
-    describe_gauge!("zlock.member.state", "Memberships of this client in each state");
-    describe_gauge!("zlock.session.state", "1 for the current state of the session, 0 for all others");
-    describe_gauge!(
-        "zlock.session.slack",
-        seconds,
-        "Minimum time left until the session's deadline, within the last minute"
-    );
-    describe_gauge!(
-        "zlock.session.life",
-        seconds,
-        "Time from the last renewal of the session to its deadline"
-    );
-    describe_histogram!(
-        "zlock.session.renewal.duration",
-        seconds,
-        "Time until the store responded to a renewal of the session"
-    );
-    describe_histogram!(
-        "zlock.store.request.duration",
-        seconds,
-        "Duration of an operation on the store, including retries"
-    );
+    for (name, text) in [
+        ("zlock.lock.wait.duration", "Time from the start of an acquisition to its end"),
+        ("zlock.lock.hold.duration", "Time from the grant of a lock to its release or loss"),
+        ("zlock.job.lateness", "Time from the tick of a job to its claim"),
+        ("zlock.session.renewal.duration", "Time until the store responded to a renewal of the session"),
+        ("zlock.store.request.duration", "Duration of an operation on the store, including retries"),
+    ] {
+        describe_histogram!(name, Unit::Seconds, text);
+    }
+    for (name, text) in [
+        ("zlock.lock.waiting", "Acquisitions in progress"),
+        ("zlock.lock.held", "Locks that are held"),
+        ("zlock.election.term", "Number of the last term that this client won"),
+        ("zlock.member.state", "Memberships of this client in each state"),
+        ("zlock.session.state", "1 for the current state of the session, 0 for all others"),
+    ] {
+        describe_gauge!(name, text);
+    }
+    for (name, text) in [
+        ("zlock.lock.losses", "Held locks that were lost"),
+        ("zlock.election.wins", "Terms that this client won"),
+        ("zlock.job.runs", "Runs of jobs by this client"),
+        ("zlock.job.skipped", "Ticks of jobs that were missed and not run"),
+    ] {
+        describe_counter!(name, text);
+    }
+    for (name, text) in [
+        ("zlock.job.last.success", "Last tick whose run ended without an error, on any machine, since 1970"),
+        ("zlock.job.period", "Longest time between two ticks of a job"),
+        ("zlock.session.slack", "Minimum time left until the session's deadline, within the last minute"),
+        ("zlock.session.life", "Time from the last renewal of the session to its deadline"),
+    ] {
+        describe_gauge!(name, Unit::Seconds, text);
+    }
 }
 
 /// Records a metric with the labels `store`, `kind` and `name` of a lock, and others.
@@ -218,7 +205,7 @@ impl Observer for MetricsObserver {
 
     fn session_slack(&self, slack: Option<Duration>) {
         let least = |slack| {
-            let mut least = self.slack.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut least = self.slack.lock();
             least.of(Instant::now(), slack).as_secs_f64()
         };
         // A rest does not clear the minimum: otherwise, it would hide a dip right before it.

@@ -9,7 +9,7 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -112,13 +112,8 @@ impl RuntimeThread {
         &self,
         future: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let task = self.runtime.spawn(future);
-        let _abort = AbortOnDrop(task.abort_handle());
-        match task.await {
-            Ok(output) => output,
-            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(error) => Err(Error::new(ErrorKind::Closed, "dedicated thread").with_cause(error)),
-        }
+        let ended = || Error::new(ErrorKind::Closed, "dedicated thread");
+        run_on(&self.runtime, future).await.ok_or_else(ended)?
     }
 }
 
@@ -130,11 +125,21 @@ impl Drop for Owner {
     }
 }
 
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
+/// Runs a future on another runtime, and returns its output: `None` if that runtime ends before. A panic of the future goes on
+/// here.
+///
+/// # Cancel safety
+/// Dropping this drops the future.
+pub async fn run_on<T: Send + 'static>(
+    runtime: &Handle,
+    future: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    // Dropping the set aborts the task.
+    let mut task = JoinSet::new();
+    task.spawn_on(future, runtime);
+    match task.join_next().await? {
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        output => output.ok(),
     }
 }
 

@@ -2,9 +2,11 @@
 //!
 //! Tokio's watch channel wakes in a random order, so that two runs with the same seed would differ.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
+use tokio::time::{self, Instant};
 
 /// Wakes tasks when a condition may have changed.
 #[derive(Debug, Default)]
@@ -65,5 +67,19 @@ impl Flag {
     /// Safe.
     pub async fn raised(&self) {
         self.signal.until(|| self.is_raised().then_some(())).await;
+    }
+}
+
+/// Waits until `time`, or forever if there is none.
+///
+/// # Cancel safety
+/// Safe.
+///
+/// # Panics
+/// Panics outside a tokio runtime with time enabled, if there is a time.
+pub async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => time::sleep_until(time).await,
+        None => pending().await,
     }
 }

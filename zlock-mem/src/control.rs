@@ -53,10 +53,7 @@ impl MemServer {
         let node = |child: Child| {
             let mut node = Node::listed(child.name)?;
             node.fencing_token = Some(FencingToken::new(child.transaction));
-            node.session = match child.owner {
-                Owner::Session(session) => Some(session),
-                Owner::Nobody | Owner::Container => None,
-            };
+            node.session = child.owner.session();
             Some(node)
         };
         Queue::wrapping(children.into_iter().filter_map(node).collect())
@@ -98,7 +95,7 @@ impl MemServer {
     /// ```
     #[must_use]
     pub fn data(&self, parent: &LockPath, name: &str) -> Option<Vec<u8>> {
-        self.0.lock().tree.data(parent.as_str(), name).map(|(data, _)| data.to_vec())
+        self.0.lock().tree.get(parent.as_str(), name).map(|node| node.data.clone())
     }
 
     /// Creates a child with exactly this name, and its missing parents. It belongs to no session and stays until it is

@@ -9,7 +9,8 @@ use std::sync::{Arc, MutexGuard, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
+use zlock_core::kit::sleep_until;
 use zlock_core::{Mutex, SessionId};
 
 use crate::fault::{Fate, Faults};
@@ -219,12 +220,7 @@ async fn tick(server: Weak<Server>, earlier: Arc<Notify>) {
         tokio::select! {
             biased;
             () = earlier.notified() => {}
-            () = async {
-                match next {
-                    Some(next) => sleep_until(next).await,
-                    None => std::future::pending().await,
-                }
-            } => {}
+            () = sleep_until(next) => {}
         }
     }
 }

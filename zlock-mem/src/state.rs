@@ -359,8 +359,8 @@ impl State {
                 Answer::Done
             }
             Request::Relabel { parent, from, to } => {
-                let owned = Owner::Session(session);
-                if self.tree.data(parent.as_str(), &from).is_none_or(|(_, owner)| owner != owned) {
+                let node = self.tree.get(parent.as_str(), &from);
+                if node.is_none_or(|node| node.owner != Owner::Session(session)) {
                     return Answer::NoNode;
                 }
                 let changes = self.tree.rename(parent.as_str(), &from, &to);
@@ -374,14 +374,9 @@ impl State {
                 self.done(changes, now)
             }
             Request::Data { parent, name, watcher } => {
-                let Some((data, owner)) = self.tree.data(parent.as_str(), &name) else {
-                    return Answer::NoNode;
-                };
-                let owner = if let Owner::Session(id) = owner { Some(id) } else { None };
-                let mut data = NodeData::new(data.to_vec(), owner);
-                if let Some((transaction, _)) = self.tree.version(parent.as_str(), &name) {
-                    data = data.with_fencing_token(FencingToken::new(transaction));
-                }
+                let Some(node) = self.tree.get(parent.as_str(), &name) else { return Answer::NoNode };
+                let token = FencingToken::new(node.transaction);
+                let data = NodeData::new(node.data.clone(), node.owner.session()).with_fencing_token(token);
                 if let Some(watcher) = watcher {
                     let watched = Watched::Child(parent.as_str().into(), name);
                     self.watches.arm(watched, client, session, watcher);
@@ -389,11 +384,10 @@ impl State {
                 Answer::Data(data)
             }
             Request::SetData { parent, name, data, writes } => {
-                if let Some((_, written)) = self.tree.version(parent.as_str(), &name)
-                    && writes.is_some_and(|writes| writes != written)
+                if let Some(node) = self.tree.get(parent.as_str(), &name)
+                    && writes.is_some_and(|writes| writes != node.writes)
                 {
-                    let data = self.tree.data(parent.as_str(), &name).map(|(data, _)| data.to_vec());
-                    return Answer::Written { writes: written, data: data.unwrap_or_default() };
+                    return Answer::Written { writes: node.writes, data: node.data.clone() };
                 }
                 let changes = self.tree.set_data(parent.as_str(), &name, data);
                 self.done(changes, now)

@@ -27,14 +27,20 @@ pub(crate) enum Owner {
     Session(SessionId),
 }
 
+impl Owner {
+    pub(crate) fn session(self) -> Option<SessionId> {
+        if let Owner::Session(session) = self { Some(session) } else { None }
+    }
+}
+
 #[derive(Debug)]
-struct Entry {
-    owner: Owner,
-    data: Vec<u8>,
+pub(crate) struct Entry {
+    pub(crate) owner: Owner,
+    pub(crate) data: Vec<u8>,
     /// The number of writes of the data since it was created.
-    writes: u64,
+    pub(crate) writes: u64,
     /// The number of the transaction that created it. A rename keeps it.
-    transaction: u64,
+    pub(crate) transaction: u64,
     /// By name: the owner and the transaction.
     children: BTreeMap<Arc<str>, (Owner, u64)>,
     next_sequence: i32,
@@ -88,8 +94,8 @@ impl Tree {
             .collect()
     }
 
-    pub(crate) fn data(&self, parent: &str, name: &str) -> Option<(&[u8], Owner)> {
-        self.nodes.get(&join(parent, name)).map(|e| (e.data.as_slice(), e.owner))
+    pub(crate) fn get(&self, parent: &str, name: &str) -> Option<&Entry> {
+        self.nodes.get(&join(parent, name))
     }
 
     /// Replaces the data of a child. `None` if it does not exist.
@@ -98,11 +104,6 @@ impl Tree {
         entry.data = data;
         entry.writes += 1;
         Some(vec![change(parent, name, What::Written)])
-    }
-
-    /// Returns the transaction that created a child, and the number of writes since then.
-    pub(crate) fn version(&self, parent: &str, name: &str) -> Option<(u64, u64)> {
-        self.nodes.get(&join(parent, name)).map(|e| (e.transaction, e.writes))
     }
 
     /// Returns every path, in order.
@@ -313,7 +314,8 @@ mod tests {
             [change("/a/b", &w, What::Renamed), change("/a/b", "r-0000000000", What::Created)]
         );
         assert_eq!(tree.children("/a/b")[0].transaction, 2);
-        assert_eq!(tree.data("/a/b", "r-0000000000"), Some((&[1][..], Owner::Session(S))));
+        let node = tree.get("/a/b", "r-0000000000").unwrap();
+        assert_eq!((&*node.data, node.owner), (&[1][..], Owner::Session(S)));
         assert_eq!(tree.rename("/a/b", &w, "other"), None);
         assert_eq!(tree.end_session(S), [change("/a/b", "r-0000000000", What::Deleted)]);
         assert_eq!(names(&tree, "/a/b"), ["x-0000000001"]);

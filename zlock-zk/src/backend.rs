@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
-use zlock_core::kit::{Task, repeat};
+use zlock_core::kit::{Task, first_session, repeat};
 use zlock_core::{
-    Background, Close, Consistency, CoordinationBackend, Created, DataWrite, Deletion, Existence, Head,
-    Label, LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target,
+    Background, Close, Consistency, CoordinationBackend, Created, DataWrite, Deletion, ErrorKind, Existence,
+    Head, Label, LockPath, Needs, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target,
     Watch,
 };
+use zookeeper_client::Client;
 
 use crate::config::ZkOptions;
 use crate::operations::create::{Wanted, create};
@@ -87,6 +88,53 @@ impl ZkBackend {
 
     pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
         Operation::new(&self.shared, name, path)
+    }
+}
+
+/// For programs that also send requests of their own.
+impl ZkOptions {
+    /// Connects a client of the crate `zookeeper-client` with these options, in a session of its own, below the chroot. Use it
+    /// for requests that locks do not need, such as writes that [check the lock's node](Self::node_path).
+    ///
+    /// # Errors
+    /// Those of [`ZkBackend::connect`](crate::ZkBackend::connect).
+    ///
+    /// # Cancel safety
+    /// Safe: if the future is dropped, the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f(options: zlock::zk::ZkOptions) -> Result<(), Box<dyn std::error::Error>> {
+    /// let zookeeper = options.connect_client().await?;
+    /// println!("{:?}", zookeeper.list_children("/app").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_client(&self) -> Result<Client> {
+        self.validate()?;
+        let shared = Arc::new(Shared::new(self.clone(), Handle::current()));
+        let client = first_session(&ZkSessions::new(shared)).await?.granted.client;
+        let Some(chroot) = &self.kit.prefix else { return Ok(client) };
+        let bad = |_| self.kit.connect_error(ErrorKind::InvalidArgument).with_message("bad chroot");
+        client.chroot(chroot.as_str()).map_err(bad)
+    }
+
+    /// Returns the current servers, each `host:port`. Looks them up in DNS if a domain names them.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if the servers cannot be found in DNS.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled, if the servers are looked up.
+    pub async fn server_addresses(&self) -> Result<Vec<String>> {
+        let unknown = |why| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+        Ok(self.servers().await.map_err(unknown)?.concat())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::future::poll_fn;
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::contract::backend::CoordinationBackend;
+use crate::mutex::Mutex;
 
 /// The pause before a job that panicked is run again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -62,12 +63,6 @@ struct Entry {
     _count: Option<Arc<()>>,
 }
 
-impl Jobs {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Entry {
     /// Runs the job until it returns without a panic.
     async fn run(self) {
@@ -111,7 +106,7 @@ impl Background {
     fn push_entry(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job, count: Option<Arc<()>>) {
         // If it is not moved, it is dropped after the mutex is unlocked, because its destructors may push other jobs.
         let entry = Entry { job: Box::new(job), backend, _count: count };
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if !state.closed {
             state.waiting.push(entry);
         }
@@ -135,7 +130,7 @@ impl Background {
     /// the future of [`run`](Self::run) then, which drops the others.
     pub fn close(&self) {
         let _dropped = {
-            let mut state = self.0.lock();
+            let mut state = self.0.state.lock();
             state.closed = true;
             take(&mut state.waiting)
         };
@@ -151,7 +146,7 @@ impl Background {
         async move {
             let mut tasks = JoinSet::new();
             loop {
-                let pushed = take(&mut runner.0.0.lock().waiting);
+                let pushed = take(&mut runner.0.0.state.lock().waiting);
                 for entry in pushed {
                     tasks.spawn(entry.run());
                 }

@@ -118,54 +118,39 @@ impl ErrorKind {
     /// ```
     #[must_use]
     pub fn as_str(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Returns the stable name, and the text for people.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            ErrorKind::InvalidPath => "invalid_path",
-            ErrorKind::InvalidUrl => "invalid_url",
-            ErrorKind::InvalidArgument => "invalid_argument",
-            ErrorKind::FeatureDisabled => "feature_disabled",
-            ErrorKind::BlockingRefused => "blocking_refused",
-            ErrorKind::Timeout(_) => "timeout",
-            ErrorKind::Busy => "busy",
-            ErrorKind::Taken => "taken",
-            ErrorKind::UpgradeRefused => "upgrade_refused",
-            ErrorKind::StillEntered => "still_entered",
-            ErrorKind::PermitLimitMismatch => "permit_limit_mismatch",
-            ErrorKind::SessionLost => "session_lost",
-            ErrorKind::NodeDeleted => "node_deleted",
-            ErrorKind::Released => "released",
-            ErrorKind::Closed => "closed",
-            ErrorKind::ShuttingDown => "shutting_down",
-            ErrorKind::NotAuthorized => "not_authorized",
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Unexpected => "unexpected",
+            ErrorKind::InvalidPath => ("invalid_path", "invalid path"),
+            ErrorKind::InvalidUrl => ("invalid_url", "invalid url"),
+            ErrorKind::InvalidArgument => ("invalid_argument", "invalid argument"),
+            ErrorKind::FeatureDisabled => ("feature_disabled", "feature disabled"),
+            ErrorKind::BlockingRefused => ("blocking_refused", "a blocking call is not possible here"),
+            ErrorKind::Timeout(_) => ("timeout", "timed out"),
+            ErrorKind::Busy => ("busy", "others hold it or are ahead in the queue"),
+            ErrorKind::Taken => ("taken", "the ID is taken"),
+            ErrorKind::UpgradeRefused => ("upgrade_refused", "a read lock cannot become a write lock"),
+            ErrorKind::StillEntered => ("still_entered", "other guards of the lock are alive"),
+            ErrorKind::PermitLimitMismatch => ("permit_limit_mismatch", "the semaphore has another maximum"),
+            ErrorKind::SessionLost => ("session_lost", "session lost"),
+            ErrorKind::NodeDeleted => ("node_deleted", "own node deleted"),
+            ErrorKind::Released => ("released", "released"),
+            ErrorKind::Closed => ("closed", "closed"),
+            ErrorKind::ShuttingDown => ("shutting_down", "the client is shutting down"),
+            ErrorKind::NotAuthorized => ("not_authorized", "not authorized"),
+            ErrorKind::Unavailable => ("unavailable", "no server available"),
+            ErrorKind::Unexpected => ("unexpected", "unexpected answer"),
         }
     }
 }
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            ErrorKind::InvalidPath => "invalid path",
-            ErrorKind::InvalidUrl => "invalid url",
-            ErrorKind::InvalidArgument => "invalid argument",
-            ErrorKind::FeatureDisabled => "feature disabled",
-            ErrorKind::BlockingRefused => "a blocking call is not possible here",
-            ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
-            ErrorKind::Busy => "others hold it or are ahead in the queue",
-            ErrorKind::Taken => "the ID is taken",
-            ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",
-            ErrorKind::StillEntered => "other guards of the lock are alive",
-            ErrorKind::PermitLimitMismatch => "the semaphore has another maximum",
-            ErrorKind::SessionLost => "session lost",
-            ErrorKind::NodeDeleted => "own node deleted",
-            ErrorKind::Released => "released",
-            ErrorKind::Closed => "closed",
-            ErrorKind::ShuttingDown => "the client is shutting down",
-            ErrorKind::NotAuthorized => "not authorized",
-            ErrorKind::Unavailable => "no server available",
-            ErrorKind::Unexpected => "unexpected answer",
-        };
-        f.write_str(text)
+        f.write_str(self.texts().1)?;
+        if let ErrorKind::Timeout(phase) = self { write!(f, " while {phase}") } else { Ok(()) }
     }
 }
 

@@ -50,5 +50,7 @@ pub use task::{Closing, Task};
 pub use value_write::{Unknown, ValueStore, ValueWrite, WriteAttempts, WriteReceipt, settled, write_value};
 
 pub use crate::nodes::node_id::is_uuid;
+pub use crate::runtime_thread::run_on;
+pub use crate::signal::sleep_until;
 #[doc(inline)]
 pub use crate::{__builders as builders, __repeat as repeat};

@@ -1,11 +1,12 @@
 //! The receipts of a session's writes, and which of them are in use.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::sessions::SessionKey;
+use crate::mutex::Mutex;
 use crate::nodes::path::LockPath;
 use crate::signal::Signal;
 
@@ -52,10 +53,6 @@ impl<R> Receipts<R> {
         Receipts { is_per_path: true, ..Self::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn key(&self, path: &LockPath, number: u32) -> (Option<LockPath>, u32) {
         (self.is_per_path.then(|| path.clone()), number)
     }
@@ -65,7 +62,7 @@ impl<R> Receipts<R> {
     /// # Cancel safety
     /// Safe.
     pub(super) async fn settled(&self, path: &LockPath) {
-        self.settled.until(|| (!self.lock().abandoned.contains_key(path)).then_some(())).await;
+        self.settled.until(|| (!self.state.lock().abandoned.contains_key(path)).then_some(())).await;
     }
 }
 
@@ -79,7 +76,7 @@ impl<R: Default + PartialEq> Receipts<R> {
         self.settled(path).await;
         // The semaphore is never closed.
         let permit = self.permits.clone().acquire_owned().await.ok();
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         let is_free = |number: &u32| !matches!(state.receipts.get(&self.key(path, *number)), Some(None));
         let number = (0..).find(is_free).unwrap_or(u32::MAX);
         self.receipt(state, session, number, path.clone(), permit)
@@ -90,7 +87,7 @@ impl<R: Default + PartialEq> Receipts<R> {
     /// longest time goes first.
     #[must_use]
     pub fn take_surplus(self: &Arc<Self>, session: SessionKey, limit: usize) -> Option<Receipt<R>> {
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         let reused = state.receipts.values().flatten().filter(|free| free.is_reused).count();
         let is_surplus: fn(&Free<R>) -> bool = match state.receipts.len() {
             len if len - reused > AT_ONCE => |free| !free.is_reused,
@@ -159,7 +156,7 @@ impl<R: Default> Receipt<R> {
     /// the write can no longer take effect.
     pub(super) fn abandon(&mut self) {
         (self.is_abandoned, self.permit) = (true, None);
-        *self.receipts.lock().abandoned.entry(self.path.clone()).or_default() += 1;
+        *self.receipts.state.lock().abandoned.entry(self.path.clone()).or_default() += 1;
     }
 
     /// Frees the receipt as one that was never used.
@@ -170,7 +167,7 @@ impl<R: Default> Receipt<R> {
 
 impl<R: Default> Drop for Receipt<R> {
     fn drop(&mut self) {
-        let state = &mut *self.receipts.lock();
+        let state = &mut *self.receipts.state.lock();
         let key = self.receipts.key(&self.path, self.number);
         if self.is_forgotten {
             state.receipts.remove(&key);

@@ -163,14 +163,6 @@ impl TryFrom<&str> for LockPath {
     }
 }
 
-impl TryFrom<String> for LockPath {
-    type Error = Error;
-
-    fn try_from(path: String) -> Result<Self> {
-        LockPath::new(path)
-    }
-}
-
 impl std::str::FromStr for LockPath {
     type Err = Error;
 

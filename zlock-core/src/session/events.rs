@@ -1,15 +1,14 @@
 //! Views of a session's state, as its backend has published it.
 
-use std::future::pending;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::mutex::Mutex;
 use crate::observer::Slot;
 use crate::session::{CloseReason, Session, SessionId, SessionState};
-use crate::signal::Signal;
+use crate::signal::{Signal, sleep_until};
 
 /// The state of a backend's session, which [`Sessions`](crate::kit::Sessions) sets and [`SessionEvents`] shows.
 #[derive(Debug)]
@@ -212,7 +211,7 @@ impl SessionEvents {
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = deadline(session), if session.is_live() => {}
+                () = sleep_until(session.deadline), if session.is_live() => {}
             }
         }
     }
@@ -243,9 +242,33 @@ impl SessionEvents {
     /// # }
     /// ```
     pub async fn ended(&mut self, epoch: u64) -> Session {
+        self.until(|session| session.epoch != epoch || !session.is_live()).await
+    }
+
+    /// Waits until `is` returns `true` of the session, and returns the session at that moment.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled, unless `is` returns `true` at once.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::SessionState;
+    ///
+    /// let session = client.session_events().until(|session| session.state == SessionState::Connected).await;
+    /// assert!(session.is_live());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn until(&mut self, is: impl Fn(Session) -> bool) -> Session {
         loop {
             let session = self.current();
-            if session.epoch != epoch || !session.is_live() {
+            if is(session) {
                 return session;
             }
             self.changed().await;
@@ -271,13 +294,5 @@ impl SessionEvents {
     pub async fn closed(&self) {
         let is_closed = || matches!(self.last_seen().state, SessionState::Closed(_));
         self.published.changed.until(|| is_closed().then_some(())).await;
-    }
-}
-
-/// Waits for the deadline, or forever if there is none.
-async fn deadline(session: Session) {
-    match session.deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => pending().await,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
-use zlock_core::kit::{Interrupted, authority};
+use zlock_core::kit::{Interrupted, authority, run_on};
 
 use crate::config::{DEFAULT_PORT, EtcdOptions};
 use crate::connection::dial::dial;
@@ -214,18 +213,11 @@ impl Endpoints {
             return Box::pin(self.ask_at(&endpoint, by, limit, call)).await;
         }
         let endpoints = self.clone();
-        // Dropping the set cancels the task.
-        let mut asked = JoinSet::new();
         let in_turn = async move {
             let _turn = endpoints.turns.acquire().await;
             endpoints.ask_at(&endpoints.current(), by, limit, call).await
         };
-        asked.spawn_on(in_turn, &self.runtime);
-        match asked.join_next().await {
-            Some(Ok(answer)) => answer,
-            Some(Err(e)) if e.is_panic() => resume_unwind(e.into_panic()),
-            _ => Err(Interrupted::Closed.into()),
-        }
+        run_on(&self.runtime, in_turn).await.unwrap_or(Err(Interrupted::Closed.into()))
     }
 
     /// Like [`ask`](Self::ask), but does not wait behind other requests. Only for a few requests at once.

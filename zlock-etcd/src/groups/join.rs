@@ -41,7 +41,7 @@ impl Join<'_> {
                 fence.raised_by(&answer);
                 live.members.lock().forget_unanswered(&self.id);
             }
-            let (carried, renewal) = (fence.known(), live.renewal());
+            let (carried, renewal) = (fence.known(), *live.renewal.lock());
             let is_free = Compare::mod_revision(key, CompareOp::Equal, self.replaced.take().unwrap_or(0));
             let put = TxnOp::put(key, self.data, Some(PutOptions::new().with_lease(lease_id(lease))));
             let txn = Txn::new().when([fence.is(carried), is_free]).and_then([put]);

@@ -1,6 +1,5 @@
 //! Keys, values and revisions: where a node is, what stands there, and when.
 
-pub(crate) mod ignored;
 pub(crate) mod key;
 pub(crate) mod members;
 #[allow(unreachable_pub, reason = "public with the feature `unstable`")]

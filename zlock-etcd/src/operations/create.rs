@@ -35,7 +35,7 @@ pub(crate) async fn create(
         && !operation.budget.ambiguous
         && let Some((_, live)) = create.taken
     {
-        live.names().free(node_id, None);
+        live.names.lock().free(node_id, None);
     }
     created
 }
@@ -99,7 +99,7 @@ impl Create<'_> {
         let carried = fence.known();
         let put =
             TxnOp::put(key.as_str(), value.as_slice(), Some(PutOptions::new().with_lease(lease_id(lease))));
-        let renewal = live.renewal();
+        let renewal = *live.renewal.lock();
         let when = vec![was_created_at(&key, 0), fence.is(carried)];
         let (then, or_else) = (vec![put, listing], vec![fence.get()]);
         let write = Write::new(&operation.keys, &key, value.len(), when, then, or_else);
@@ -127,7 +127,7 @@ impl Create<'_> {
         if raised == carried {
             // The fence is unchanged, so the key exists.
             tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
-            live.names().take_another(node_id);
+            live.names.lock().take_another(node_id);
         }
         Ok(None)
     }
@@ -142,7 +142,7 @@ impl Create<'_> {
         let Create { node_id, label, .. } = *self;
         let key = key(operation, lease, live, node_id);
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
-        let renewal = live.renewal();
+        let renewal = *live.renewal.lock();
         let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
         let answer = operation.write_alone(lease, txn).await?;
         fence.raised_by(&answer);
@@ -166,7 +166,7 @@ fn live(
         return Ok(live.clone());
     }
     let live = shared.live(lease)?;
-    if live.names().get(node_id).is_some() {
+    if live.names.lock().get(node_id).is_some() {
         return Err(Failure::NodeIdInUse);
     }
     Ok(taken.insert((lease, live)).1.clone())
@@ -174,7 +174,7 @@ fn live(
 
 /// Returns the key that the node has or will have.
 fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &NodeId) -> String {
-    let number = live.names().take(operation.keys.prefix(), node_id);
+    let number = live.names.lock().take(operation.keys.prefix(), node_id);
     operation.keys.of(PlaceName::new(lease.id, number))
 }
 
@@ -249,7 +249,7 @@ fn finish(
     deletion: DeletionNotice,
 ) -> Option<Created> {
     let kv = find(lease, node_id, key, listed)?;
-    live.names().created(node_id, kv.create_revision());
+    live.names.lock().created(node_id, kv.create_revision());
     let queue = operation.queue(lease, listed.kvs);
     let mut node = queue.find(node_id)?.clone();
     if label == Label::Candidate {

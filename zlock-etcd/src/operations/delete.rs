@@ -62,7 +62,7 @@ async fn hand_over(
     let write = Write::new(&operation.keys, &key, 0, are_there, delete, vec![]);
     let answer = operation.write(lease, write).await?;
     if answer.succeeded() {
-        live.names().free(&node.id, Some(node.sequence.get()));
+        live.names.lock().free(&node.id, Some(node.sequence.get()));
     }
     Ok(answer.succeeded())
 }
@@ -96,7 +96,8 @@ async fn remove(
     let (key, created) = match target {
         Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
         Target::Id(node_id) => {
-            let place = live.names().get(node_id).filter(|place| *place.prefix == *operation.keys.prefix());
+            let place =
+                live.names.lock().get(node_id).filter(|place| *place.prefix == *operation.keys.prefix());
             // Not a node of this session; those of earlier sessions are gone.
             let Some(place) = place else { return Ok(false) };
             (operation.keys.of(PlaceName::new(lease.id, place.number)), place.created)
@@ -106,10 +107,10 @@ async fn remove(
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
         return void_creates(operation, lease, &live, &fence, target.id(), &key).await;
     };
-    let answer = if may_be_plain && live.names().begin_plain(target.id(), created) {
+    let answer = if may_be_plain && live.names.lock().begin_plain(target.id(), created) {
         let answer = operation.write(lease, Write::plain_delete(&operation.keys, &key)).await;
         if answer.as_ref().err().is_none_or(|failure| !failure.classify().ambiguous) {
-            live.names().end_plain(target.id());
+            live.names.lock().end_plain(target.id());
         }
         answer?
     } else {
@@ -117,7 +118,7 @@ async fn remove(
         let delete = vec![TxnOp::delete(key.as_str(), None)];
         operation.write(lease, Write::new(&operation.keys, &key, 0, is_it, delete, vec![])).await?
     };
-    live.names().free(target.id(), Some(created));
+    live.names.lock().free(target.id(), Some(created));
     Ok(answer.has_deleted())
 }
 
@@ -132,7 +133,7 @@ async fn void_creates(
 ) -> Result<bool, Failure> {
     loop {
         let known = fence.known();
-        if !live.names().begin_voiding(node_id, known) {
+        if !live.names.lock().begin_voiding(node_id, known) {
             return Ok(false);
         }
         let txn = Txn::new()
@@ -142,7 +143,7 @@ async fn void_creates(
         let answer = operation.write_alone(lease, txn).await?;
         if answer.succeeded() {
             fence.raised_by(&answer);
-            live.names().end_voiding(node_id, revision::of(answer.header()));
+            live.names.lock().end_voiding(node_id, revision::of(answer.header()));
             return Ok(answer.has_deleted());
         }
         fence.read(known, &answer).ok_or_else(|| operation.shared.lost(lease))?;

@@ -51,7 +51,7 @@ pub(crate) async fn clear(
                     remove(operation, lease, node, &key).await?;
                 } else {
                     tracing::warn!(%key, "ignoring a key without a lease that has the name of a place");
-                    operation.shared.ignored.insert(key, node.sequence.get());
+                    operation.shared.ignored.lock().insert(key, node.sequence.get());
                 }
                 is_cleared = true;
             }

@@ -16,7 +16,7 @@
 //!
 //! A second write of a queue waits for no batch, since it could not join one: it leaves at once, as if there were no batches.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,8 @@ pub(crate) struct Batches {
 }
 
 struct State {
-    in_flight: Vec<InFlight>,
+    /// By number: when each was sent.
+    in_flight: BTreeMap<u64, Instant>,
     next_number: u64,
     waiting: VecDeque<Waiting>,
     /// The queues of those that wait: their keys' prefixes.
@@ -76,11 +77,6 @@ struct State {
     usual: Duration,
     operations: Limit,
     bytes: Limit,
-}
-
-struct InFlight {
-    number: u64,
-    sent: Instant,
 }
 
 struct Waiting {
@@ -117,7 +113,7 @@ enum Next {
 impl Batches {
     pub(crate) fn new(endpoints: Arc<Endpoints>, options: &EtcdOptions, events: SessionEvents) -> Self {
         let state = State {
-            in_flight: Vec::new(),
+            in_flight: BTreeMap::new(),
             next_number: 0,
             waiting: VecDeque::new(),
             queues: BTreeSet::new(),
@@ -199,7 +195,7 @@ impl Batches {
     fn begin(self: &Arc<Self>, state: &mut State, now: Instant) -> InFlightGuard {
         let number = state.next_number;
         state.next_number += 1;
-        state.in_flight.push(InFlight { number, sent: now });
+        state.in_flight.insert(number, now);
         InFlightGuard { batches: self.clone(), number, sent: now }
     }
 
@@ -306,7 +302,7 @@ impl fmt::Debug for Batches {
 impl State {
     /// Returns the instant until which a write has to wait for those in flight. `None` if it need not wait.
     fn full_until(&self, now: Instant) -> Option<Instant> {
-        let overdue = self.in_flight.iter().map(|request| request.sent + self.usual * 2);
+        let overdue = self.in_flight.values().map(|sent| *sent + self.usual * 2);
         let counts = overdue.filter(|overdue| *overdue > now);
         if counts.clone().count() < MAX_IN_FLIGHT { None } else { counts.min() }
     }
@@ -370,7 +366,7 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.batches.state.lock().in_flight.retain(|request| request.number != self.number);
+        self.batches.state.lock().in_flight.remove(&self.number);
         self.batches.changed.notify_one();
     }
 }

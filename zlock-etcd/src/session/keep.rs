@@ -27,19 +27,9 @@ pub(crate) struct Leases {
 
 impl Leases {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let requests = Mutex::new(requests(&shared));
+        let requests = Mutex::new(LeaseRequests::new(&shared));
         Leases { shared, requests }
     }
-}
-
-fn requests(shared: &Shared) -> LeaseRequests {
-    let options = &shared.options;
-    LeaseRequests::new(
-        shared.endpoints.clone(),
-        options.kit.session_timeout,
-        options.kit.connect_timeout,
-        shared.runtime.clone(),
-    )
 }
 
 impl SessionStore for Leases {
@@ -87,7 +77,7 @@ impl SessionStore for Leases {
         let mut asking = self.requests.lock().await;
         let granted = asking.attempt(patience).await?;
         // The leases of the other requests are revoked.
-        *asking = requests(&self.shared);
+        *asking = LeaseRequests::new(&self.shared);
         let GrantedLease { id, ttl, sent, .. } = granted;
         let deadline = sent + granted.life();
         Ok(Begun { id: SessionId::new(id.cast_unsigned()), timeout: ttl, deadline, granted })
@@ -153,7 +143,7 @@ impl kit::Beat for KeepAlive<'_> {
             tracing::debug!(?failure, "the session's nodes could not be looked up");
         }
         if let (Some(by), Some(live)) = (by, shared.sessions.get(lease)) {
-            live.renewed(Renewal { sent, by });
+            *live.renewal.lock() = Some(Renewal { sent, by });
         }
         Ok(Some(at_rest))
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,8 @@ use etcd_client::{
     Client, GetOptions, GetResponse, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
     LeaseTimeToLiveResponse, Txn, TxnOp, TxnResponse,
 };
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
+use zlock_core::kit::{Failure as _, Interrupted, SessionKey, run_on};
 use zlock_core::{ErrorKind, Node, NodeId, SessionId};
 
 use crate::connection::connect::{By, Endpoints, kv};
@@ -251,18 +249,13 @@ pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Re
     let limit = shared.options.kit.beat_time();
     let mut keeper = Keeper::new(shared.endpoints.clone(), lease_id(lease), key, limit);
     let sent = Instant::now();
-    // A caller that does not poll must not keep others from the connection while it is made. Dropping the set cancels the task.
-    let mut proving = JoinSet::new();
-    proving.spawn_on(
-        async move { keeper.beat(Beat::Proof(None)).await.map(|beaten| beaten.is_some()) },
-        &shared.runtime,
-    );
-    match proving.join_next().await {
-        Some(Ok(Ok(true))) => Ok(sent + live.life),
-        Some(Ok(Ok(false))) => Err(shared.lost(lease)),
-        Some(Ok(Err(failure))) => Err(failure),
-        Some(Err(error)) if error.is_panic() => resume_unwind(error.into_panic()),
-        _ => Err(Interrupted::Closed.into()),
+    let prove = async move { keeper.beat(Beat::Proof(None)).await.map(|beaten| beaten.is_some()) };
+    // A caller that does not poll must not keep others from the connection while it is made.
+    match run_on(&shared.runtime, prove).await {
+        Some(Ok(true)) => Ok(sent + live.life),
+        Some(Ok(false)) => Err(shared.lost(lease)),
+        Some(Err(failure)) => Err(failure),
+        None => Err(Interrupted::Closed.into()),
     }
 }
 
@@ -294,7 +287,7 @@ impl Sought {
         if let Some(revision) = live.members.lock().revision(node_id) {
             return Some(Sought { key: node_id.as_str().to_owned(), is: Is::WrittenAt(revision) });
         }
-        let place = live.names().get(node_id)?;
+        let place = live.names.lock().get(node_id)?;
         let key = format!("{}{}", place.prefix, PlaceName::new(session, place.number));
         // A place without a revision is never found.
         Some(Sought { key, is: Is::CreatedAt(place.created.unwrap_or(-1)) })
@@ -365,7 +358,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     let live = shared.live(lease)?;
     let listed = list(shared, lease, true).await?;
     let keys = || listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let mut present = live.names().with_keys(keys().filter_map(|key| place(lease, key)));
+    let mut present = live.names.lock().with_keys(keys().filter_map(|key| place(lease, key)));
     present.extend(keys().map(NodeId::new));
     let missing = shared.sessions.own().missing(mark, &present);
     let mut gone = Vec::new();
@@ -389,7 +382,7 @@ pub(crate) async fn find_unknown(shared: &Shared, lease: SessionKey) -> Result<(
     let is_unknown = |key: &String| {
         // No path has an empty segment, but fences and receipts do.
         let place = place(lease, key).filter(|(queue, _)| queue.starts_with(prefix) && !queue.contains("//"));
-        place.is_some_and(|place| live.names().with_keys(std::iter::once(place)).is_empty())
+        place.is_some_and(|place| live.names.lock().with_keys(std::iter::once(place)).is_empty())
     };
     let listed = list(shared, lease, false).await?;
     let keys = listed.keys().iter().filter_map(|key| String::from_utf8(key.clone()).ok());
@@ -429,7 +422,7 @@ pub(crate) async fn compare(
         let place = PlaceName::parse(keys.name(kv.key())?).filter(|place| place.lease == lease.id)?;
         Some((place.number, kv.create_revision()))
     });
-    let missing = shared.live(lease)?.names().missing(keys.prefix(), &present.collect());
+    let missing = shared.live(lease)?.names.lock().missing(keys.prefix(), &present.collect());
     if missing.is_empty() {
         return Ok(());
     }

@@ -9,9 +9,10 @@ pub(crate) mod lease;
 pub(crate) mod lease_requests;
 pub(crate) mod renewal;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::KeyValue;
@@ -23,7 +24,6 @@ use zlock_core::{ErrorKind, Mutex, Node};
 use crate::config::EtcdOptions;
 use crate::connection::connect::{By, Endpoints};
 use crate::error::Failure;
-use crate::keys::ignored::Ignored;
 use crate::keys::key::{Keys, PlaceName};
 use crate::keys::members::OwnMembers;
 use crate::keys::names::Names;
@@ -44,7 +44,7 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) fences: Fences,
-    names: Mutex<Names>,
+    pub(crate) names: Mutex<Names>,
     pub(crate) members: Mutex<OwnMembers>,
     /// Of writes of values, each with its revision.
     pub(crate) receipts: Arc<Receipts<i64>>,
@@ -52,7 +52,8 @@ pub(crate) struct Live {
     pub(crate) ttl: Duration,
     /// How long the lease certainly lives after a keep-alive was sent.
     pub(crate) life: Duration,
-    renewal: Mutex<Option<Renewal>>,
+    /// The last keep-alive that was answered, if a create that is sent from now on may rely on it.
+    pub(crate) renewal: Mutex<Option<Renewal>>,
 }
 
 impl Live {
@@ -60,19 +61,6 @@ impl Live {
         let (fences, names) = (Fences::default(), Mutex::default());
         let (members, receipts, renewal) = Default::default();
         Live { fences, names, members, receipts, ttl, life, renewal }
-    }
-
-    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock()
-    }
-
-    /// Returns the last keep-alive that was answered, if a create that is sent from now on may rely on it.
-    pub(crate) fn renewal(&self) -> Option<Renewal> {
-        *self.renewal.lock()
-    }
-
-    pub(crate) fn renewed(&self, renewal: Renewal) {
-        *self.renewal.lock() = Some(renewal);
     }
 }
 
@@ -87,7 +75,8 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
-    pub(crate) ignored: Ignored,
+    /// Keys with the names of places that are none: the revisions at which they were created.
+    pub(crate) ignored: Mutex<BTreeMap<String, i64>>,
     /// The runtime that the backend lives on.
     pub(crate) runtime: Handle,
 }
@@ -107,7 +96,7 @@ impl Shared {
             watches: Watches::new(endpoints.clone(), &options, runtime.clone()),
             listings: Listings::default(),
             pace: Pace::default(),
-            ignored: Ignored::default(),
+            ignored: Mutex::default(),
             endpoints,
             runtime,
             options,
@@ -128,14 +117,16 @@ impl Shared {
     /// Parses a key as a place in the queue. `None` if it is not one.
     pub(crate) fn node(&self, lease: SessionKey, keys: &Keys, kv: &KeyValue) -> Option<Node> {
         let mut node = keys.node(kv)?;
-        if node.session.is_none() && self.ignored.contains(&keys.of(&node.name), node.sequence.get()) {
+        let is_ignored =
+            |node: &Node| self.ignored.lock().get(&keys.of(&node.name)) == Some(&node.sequence.get());
+        if node.session.is_none() && is_ignored(&node) {
             return None;
         }
         // The value of an own node, which names it, may have been overwritten.
         if node.id.as_str() == node.name.as_str()
             && let Some(place) = PlaceName::parse(node.name.as_str()).filter(|place| place.lease == lease.id)
             && let Some(live) = self.sessions.get(lease)
-            && let Some(node_id) = live.names().find(keys.prefix(), place.number, node.sequence.get())
+            && let Some(node_id) = live.names.lock().find(keys.prefix(), place.number, node.sequence.get())
         {
             node.id = node_id;
         }

@@ -99,7 +99,7 @@ fn written(write: &ValueWrite<'_, Operation<'_>>, receipt: &mut Receipt<i64>, re
         let shared = write.operation.shared;
         shared.contents.remove(&node.id);
         if let Some(live) = shared.sessions.get(receipt.session) {
-            live.names().free(&node.id, Some(node.sequence.get()));
+            live.names.lock().free(&node.id, Some(node.sequence.get()));
         }
     }
     let created = write.expected.map_or(revision, |version| version.created().cast_signed());

@@ -10,7 +10,6 @@
 //! [`LINGER`].
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
+use zlock_core::kit::sleep_until;
 use zlock_core::{Label, Mutex, SessionId};
 
 use crate::config::EtcdOptions;
@@ -301,7 +301,7 @@ impl Task {
                     }
                     None => return End::Idle,
                 },
-                () = at(cancel_at) => {
+                () = sleep_until(cancel_at) => {
                     self.cancel_at = None;
                     for id in std::mem::take(&mut self.done) {
                         if !matches!(timeout(self.limit, requests.cancel(id)).await, Ok(Ok(()))) {
@@ -389,12 +389,5 @@ fn options(arm: &Arm) -> WatchOptions {
     match &arm.range.end {
         Some(end) => options.with_range(end.as_str()),
         None => options,
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => pending().await,
     }
 }

@@ -19,17 +19,12 @@ impl State {
     ) -> Answer {
         let (group, name) = split(member.as_str());
         let mut changes = Vec::new();
-        match self.tree.data(group, name).map(|(_, owner)| owner) {
-            None => {}
-            Some(Owner::Session(owner)) if owner == session => {
-                let number = self.tree.version(group, name).map_or(0, |(created, _)| created);
-                return Answer::Joined(number);
+        if let Some(node) = self.tree.get(group, name) {
+            match node.owner.session() {
+                Some(owner) if owner == session => return Answer::Joined(node.transaction),
+                Some(_) if replaces => changes = self.tree.remove(group, name).unwrap_or_default(),
+                taken => return Answer::Taken(taken),
             }
-            Some(Owner::Session(_)) if replaces => {
-                changes = self.tree.remove(group, name).unwrap_or_default();
-            }
-            Some(Owner::Session(owner)) => return Answer::Taken(Some(owner)),
-            Some(Owner::Container | Owner::Nobody) => return Answer::Taken(None),
         }
         let transaction = self.next_transaction();
         changes.extend(self.tree.make_containers(group, transaction));
@@ -41,7 +36,7 @@ impl State {
     /// Removes the member if this session owns it.
     pub(crate) fn leave(&mut self, session: SessionId, member: &LockPath, now: Instant) -> Answer {
         let (group, name) = split(member.as_str());
-        if self.tree.data(group, name).is_none_or(|(_, owner)| owner != Owner::Session(session)) {
+        if self.tree.get(group, name).is_none_or(|node| node.owner != Owner::Session(session)) {
             return Answer::NoNode;
         }
         let changes = self.tree.remove(group, name).unwrap_or_default();

@@ -6,7 +6,7 @@ use zlock_core::{LockPath, SessionId, Value, Version, WriteOutcome};
 use crate::link::ClientId;
 use crate::request::{Answer, ValueWrite, Watcher};
 use crate::state::State;
-use crate::tree::{Owner, split};
+use crate::tree::{Entry, Owner, split};
 use crate::watch::Watched;
 
 impl State {
@@ -52,8 +52,7 @@ impl State {
             changes.extend(self.tree.remove(guard.parent.as_str(), guard.name.as_str()).unwrap_or_default());
         }
         let created = expected.map_or(transaction, Version::created);
-        let number_of_write = self.tree.version(parent, name).map_or(0, |(_, number)| number);
-        let version = Version::new(created, number_of_write);
+        let version = Version::new(created, self.tree.get(parent, name).map_or(0, |node| node.writes));
         self.receipts.insert((session, number), (id, version));
         self.changed(changes, now);
         Answer::WroteValue(WriteOutcome::Written(version))
@@ -62,12 +61,12 @@ impl State {
     /// Returns the value at this path. An error if the node there is not a value.
     fn value_at(&self, path: &LockPath) -> Result<Option<Value>, ()> {
         let (parent, name) = split(path.as_str());
-        let Some((data, owner)) = self.tree.data(parent, name) else { return Ok(None) };
-        match (owner, self.tree.version(parent, name)) {
-            (Owner::Nobody, Some((created, number))) => {
-                Ok(Some(Value::new(data, Version::new(created, number))))
+        match self.tree.get(parent, name) {
+            None => Ok(None),
+            Some(Entry { owner: Owner::Nobody, data, writes, transaction, .. }) => {
+                Ok(Some(Value::new(data.clone(), Version::new(*transaction, *writes))))
             }
-            _ => Err(()),
+            Some(_) => Err(()),
         }
     }
 }

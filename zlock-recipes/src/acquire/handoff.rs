@@ -14,10 +14,10 @@ use crate::client::hold_record::Entry;
 use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::place::cohort::{Cohort, Ended, Handoff, Joined, Turn, Work};
+use crate::place::cohort::{Cohort, Ended, Handoff, Turn, Work};
 use crate::place::granted::{Granted, closed, lost, lost_error};
 use crate::place::pauses::{Pauses, connected};
-use crate::queue::Status;
+use crate::queue::{Arrival, Status};
 
 /// How long a waiter waits at least while there is no session. By then, the operation of a running driver has failed, unless
 /// the backend's operation timeout is longer.
@@ -77,7 +77,7 @@ impl<'a> Ticket<'a> {
         if cohort.is_taken() {
             request.warn_of_waiting_for_itself();
         }
-        let Joined { number, turn, driver } = cohort.join(data);
+        let (Arrival { number, driver }, turn) = cohort.join(data);
         let ticket = Ticket { client, cohort, number, metric_name, turn };
         if let Some(number) = driver {
             let driver = Driver { number, client: Arc::downgrade(client), cohort: ticket.cohort.clone() };

@@ -376,13 +376,7 @@ async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
     LastFailure::note(|| {
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message("no connection")
     });
-    let mut session = client.session.clone();
-    let resumed = async {
-        while session.current().state == SessionState::Suspended {
-            session.changed().await;
-        }
-    };
-    timeout(client.response_timeout, resumed).await.is_ok()
+    timeout(client.response_timeout, connected(&client.session)).await.is_ok()
 }
 
 /// Waits until a create is admitted.

@@ -49,13 +49,13 @@ impl Barrier {
     /// Returns the path of the barrier.
     #[must_use]
     pub fn path(&self) -> &LockPath {
-        self.0.path()
+        &self.0.path
     }
 
     /// Returns how many members a round has.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.0.size()
+        self.0.n
     }
 
     /// Waits until `n` members wait, and returns the number of their round, which begins with 1.

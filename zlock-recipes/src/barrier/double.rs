@@ -50,13 +50,13 @@ impl DoubleBarrier {
     /// Returns the path of the barrier.
     #[must_use]
     pub fn path(&self) -> &LockPath {
-        self.0.path()
+        &self.0.path
     }
 
     /// Returns how many members a round has.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.0.size()
+        self.0.n
     }
 
     /// Waits until `n` members want to enter.
@@ -147,7 +147,7 @@ impl Entered {
     /// See [`Client::double_barrier`].
     pub async fn leave(self) -> Result<()> {
         let meeting = self.meeting.clone();
-        meeting.client.inner().unless_shut_down(("leave", meeting.path()), self.all_left()).await
+        meeting.client.inner().unless_shut_down(("leave", &meeting.path), self.all_left()).await
     }
 
     async fn all_left(mut self) -> Result<()> {
@@ -186,7 +186,7 @@ impl Entered {
     /// # }
     /// ```
     pub async fn leave_timeout(self, time: Duration) -> Result<()> {
-        let path = self.meeting.path().clone();
+        let path = self.meeting.path.clone();
         timeout(time, self.leave()).await.unwrap_or_else(|_| {
             let message = "other members have not left yet";
             Err(Error::new(ErrorKind::Busy, "leave").with_path(path).with_message(message))

@@ -23,11 +23,11 @@ pub(super) const MOST: u32 = 1000;
 #[derive(Clone, Debug)]
 pub(super) struct Meeting {
     pub(super) client: Client,
-    path: LockPath,
+    pub(super) path: LockPath,
     /// The queue of members.
     pub(super) members: LockPath,
     rounds: SharedValue,
-    n: u32,
+    pub(super) n: u32,
 }
 
 impl Meeting {
@@ -41,14 +41,6 @@ impl Meeting {
         }
         let (members, rounds) = (path.join("members")?, client.shared_value(path.join("rounds")?)?);
         Ok(Meeting { client: client.clone(), path, members, rounds, n })
-    }
-
-    pub(super) fn path(&self) -> &LockPath {
-        &self.path
-    }
-
-    pub(super) fn size(&self) -> u32 {
-        self.n
     }
 
     /// Joins, and waits until a round counts the own node.

@@ -7,38 +7,15 @@ use zlock_core::{Flag, Signal};
 /// The state of a shutdown.
 #[derive(Debug, Default)]
 pub(crate) struct ShutdownState {
-    begun: Flag,
-    closed: Flag,
+    pub(crate) begun: Flag,
+    /// Raised for those who wait for nothing at the store, when the client is closed.
+    pub(crate) closed: Flag,
     releasing: AtomicUsize,
     /// Notified when a hold or a release ends.
     ended: Signal,
 }
 
 impl ShutdownState {
-    /// Begins the shutdown.
-    pub(crate) fn begin(&self) {
-        self.begun.raise();
-    }
-
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun.is_raised()
-    }
-
-    /// Waits until the shutdown begins.
-    pub(crate) async fn begun(&self) {
-        self.begun.raised().await;
-    }
-
-    /// Tells those who wait for nothing at the store that the client is closed.
-    pub(crate) fn close(&self) {
-        self.closed.raise();
-    }
-
-    /// Waits until the client is closed.
-    pub(crate) async fn closed(&self) {
-        self.closed.raised().await;
-    }
-
     /// Waits until `is_idle` returns `true` and no release is in flight. Checks again whenever a hold or a release ends.
     pub(crate) async fn idle(&self, is_idle: impl Fn() -> bool) {
         let look = || (is_idle() && self.releasing.load(Ordering::SeqCst) == 0).then_some(());
@@ -47,7 +24,7 @@ impl ShutdownState {
 
     /// Reports the end of a hold.
     pub(crate) fn hold_ended(&self) {
-        if self.has_begun() {
+        if self.begun.is_raised() {
             self.ended.notify();
         }
     }

@@ -95,7 +95,7 @@ impl Client {
             state: session.state,
             slack: session.slack(),
             required_slack: client.session.longest_slack().map(|life| life / REQUIRED_PART),
-            is_shutting_down: client.shutdown.has_begun(),
+            is_shutting_down: client.shutdown.begun.is_raised(),
             elections_led: client.elections_led(),
         }
     }

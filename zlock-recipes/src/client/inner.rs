@@ -72,14 +72,9 @@ impl ClientInner {
     ) -> Result<T> {
         tokio::select! {
             biased;
-            () = self.shutdown.begun() => Err(Error::new(ErrorKind::ShuttingDown, operation).with_path(path)),
+            () = self.shutdown.begun.raised() => Err(Error::new(ErrorKind::ShuttingDown, operation).with_path(path)),
             ended = wait => ended,
         }
-    }
-
-    /// Waits until the client has no guard and no release in progress.
-    pub(crate) async fn nothing_held(&self) {
-        self.shutdown.idle(|| self.holds.lock().is_empty()).await;
     }
 
     /// Returns the held locks. They are dropped outside the mutex, which the end of a hold locks.

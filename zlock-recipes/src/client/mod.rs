@@ -84,7 +84,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn close(&self) -> Result<Close> {
-        self.0.shutdown.close();
+        self.0.shutdown.closed.raise();
         self.0.backend().close().await
     }
 

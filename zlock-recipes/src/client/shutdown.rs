@@ -65,9 +65,9 @@ impl Client {
     /// ```
     pub async fn shutdown(&self, grace: Duration) -> Result<Shutdown> {
         let client = self.inner();
-        client.shutdown.begin();
+        client.shutdown.begun.raise();
         // Fails if some locks are still held.
-        let _ = timeout(grace, client.nothing_held()).await;
+        let _ = timeout(grace, client.shutdown.idle(|| client.holds.lock().is_empty())).await;
         let still_held = client.live_holds();
         let close = self.close().await?;
         Ok(Shutdown { still_held, close })

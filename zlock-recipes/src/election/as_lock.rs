@@ -7,8 +7,7 @@ use zlock_core::{Error, Result};
 
 use super::handle::Election;
 use super::leadership::Leadership;
-use crate::guard::context::LockContext;
-use crate::guard::{Guard, LockGuard, sealed};
+use crate::guard::{lock_guard, sealed};
 use crate::locks::lock::Lock;
 use crate::locks::participants::Participant;
 use crate::release::Release;
@@ -51,41 +50,4 @@ impl Lock for Election {
 
 impl sealed::Sealed for Election {}
 
-impl LockGuard for Leadership {
-    fn guards(&self) -> &[Guard] {
-        std::slice::from_ref(self.guard())
-    }
-
-    fn is_held(&self) -> bool {
-        LockContext::is_held(self)
-    }
-
-    fn lost(&self) -> impl Future<Output = Error> + Send {
-        LockContext::lost(self)
-    }
-
-    fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send {
-        self.step_down_requested()
-    }
-
-    fn reenter(&self) -> Result<Self> {
-        self.again()
-    }
-
-    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
-    where
-        F::Output: Send,
-    {
-        Leadership::run(self, future)
-    }
-
-    fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
-        self.guard().scope(future)
-    }
-
-    fn release(self) -> impl Future<Output = Result<Release>> + Send {
-        self.resign()
-    }
-}
-
-impl sealed::Sealed for Leadership {}
+lock_guard!(Leadership, |led| guards: std::slice::from_ref(led.guard()), runs: led.guard(), looks: led.context, resign);

@@ -11,6 +11,7 @@ use zlock_core::{Error, ErrorKind, Result, Retry};
 use super::handle::Election;
 use super::leadership::{LeaderContext, Leadership};
 use super::then::Then;
+use crate::guard::Guard;
 use crate::panics::caught;
 use crate::place::pauses::{LONGEST, PAUSES};
 
@@ -115,7 +116,7 @@ impl Election {
                     continue;
                 }
             };
-            led.resign_or_log().await;
+            Guard::from(led).release_or_log().await;
             if let Some(result) = leading.after(ended).await {
                 return result.map(Some);
             }
@@ -195,7 +196,7 @@ impl<'a> Leading<'a> {
     pub(crate) fn ends_by(&mut self, error: Error) -> Result<bool> {
         let shuts_down = match error.kind() {
             ErrorKind::ShuttingDown => true,
-            ErrorKind::Closed => self.election.client.inner().shutdown.has_begun(),
+            ErrorKind::Closed => self.election.client.inner().shutdown.begun.is_raised(),
             ErrorKind::SessionLost
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
@@ -219,7 +220,7 @@ impl<'a> Leading<'a> {
     async fn wait(&mut self) {
         tokio::select! {
             biased;
-            () = self.election.client.inner().shutdown.begun() => {}
+            () = self.election.client.inner().shutdown.begun.raised() => {}
             _ = self.pauses.sleep() => {}
         }
     }

@@ -41,7 +41,7 @@ use crate::release::Release;
 #[must_use = "a leadership that is dropped is resigned"]
 pub struct Leadership {
     guard: Guard,
-    context: LeaderContext,
+    pub(super) context: LeaderContext,
 }
 
 impl Leadership {
@@ -109,13 +109,9 @@ impl Leadership {
     }
 
     /// Returns another guard of the same term.
-    pub(super) fn again(&self) -> Result<Self> {
+    pub(super) fn reenter(&self) -> Result<Self> {
         let (guard, context) = (self.guard.reenter()?, self.context());
         Ok(Leadership { guard, context })
-    }
-
-    pub(super) async fn resign_or_log(self) {
-        self.guard.release_or_log().await;
     }
 }
 
@@ -262,7 +258,7 @@ impl LeaderContext {
         tokio::select! {
             biased;
             loss = self.lost() => Err(loss),
-            () = hold.client().shutdown.begun() => Ok(()),
+            () = hold.client().shutdown.begun.raised() => Ok(()),
             requested = step_down::requested(hold.client(), &path, self.term()) => requested,
         }
     }

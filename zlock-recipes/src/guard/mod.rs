@@ -336,10 +336,10 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// Implements [`LockGuard`] with the methods of the same names: the guard's own, and those of the types that it derefs to,
-/// which run code inside the lock and look at it.
+/// Implements [`LockGuard`] with the methods of the same names: the guard's own, and those of what it derefs to, which runs
+/// code inside the lock and looks at it.
 macro_rules! lock_guard {
-    ($guard:ty: $scope:ty: $view:ty, |$this:ident| $guards:expr) => {
+    ($guard:ty, |$this:ident| guards: $guards:expr, runs: $runs:expr, looks: $looks:expr, $release:ident) => {
         impl crate::guard::sealed::Sealed for $guard {}
 
         impl crate::guard::LockGuard for $guard {
@@ -349,15 +349,18 @@ macro_rules! lock_guard {
             }
 
             fn is_held(&self) -> bool {
-                <$view>::is_held(self)
+                let $this = self;
+                $looks.is_held()
             }
 
             fn lost(&self) -> impl Future<Output = Error> + Send {
-                <$view>::lost(self)
+                let $this = self;
+                $looks.lost()
             }
 
             fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send {
-                <$view>::revocation_requested(self)
+                let $this = self;
+                $looks.revocation_requested()
             }
 
             fn reenter(&self) -> Result<Self> {
@@ -368,15 +371,17 @@ macro_rules! lock_guard {
             where
                 F::Output: Send,
             {
-                <$scope>::run(self, future)
+                let $this = self;
+                $runs.run(future)
             }
 
             fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
-                <$scope>::scope(self, future)
+                let $this = self;
+                $runs.scope(future)
             }
 
             fn release(self) -> impl Future<Output = Result<Release>> + Send {
-                <$guard>::release(self)
+                <$guard>::$release(self)
             }
         }
     };
@@ -384,7 +389,7 @@ macro_rules! lock_guard {
 
 pub(crate) use lock_guard;
 
-lock_guard!(Guard: Guard: LockContext, |guard| std::slice::from_ref(guard));
+lock_guard!(Guard, |guard| guards: std::slice::from_ref(guard), runs: guard, looks: guard.context, release);
 
 impl Deref for Guard {
     type Target = LockContext;

@@ -6,7 +6,6 @@ use std::ops::Deref;
 
 use zlock_core::{Error, Result};
 
-use crate::guard::context::LockContext;
 use crate::guard::{Guard, lock_guard};
 use crate::release::{Release, relabel};
 
@@ -120,7 +119,7 @@ impl WriteGuard {
     }
 }
 
-lock_guard!(WriteGuard: Guard: LockContext, |guard| std::slice::from_ref(&**guard));
+lock_guard!(WriteGuard, |guard| guards: std::slice::from_ref(&guard.0), runs: guard.0, looks: guard.0, release);
 
 impl Deref for WriteGuard {
     type Target = Guard;

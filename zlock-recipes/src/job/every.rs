@@ -131,8 +131,8 @@ impl RecurringJob {
         let client = self.reports.client.inner();
         tokio::select! {
             biased;
-            () = client.shutdown.begun() => Err(self.error(ErrorKind::ShuttingDown)),
-            () = client.shutdown.closed() => Err(self.error(ErrorKind::Closed)),
+            () = client.shutdown.begun.raised() => Err(self.error(ErrorKind::ShuttingDown)),
+            () = client.shutdown.closed.raised() => Err(self.error(ErrorKind::Closed)),
             () = sleep(time) => match closed(client.session.current()) {
                 Some(status) => Err(self.error(lost_kind(status))),
                 None => Ok(()),

@@ -18,7 +18,7 @@ pub(super) struct JobReports {
 impl JobReports {
     pub(super) fn report(&self, report: impl FnOnce(&dyn Observer, &str)) {
         if let Some(reports) = self.client.inner().reports().filter(|_| !self.name.is_empty()) {
-            report(&**reports, &self.name);
+            reports.to(|observer| report(observer, &self.name));
         }
     }
 

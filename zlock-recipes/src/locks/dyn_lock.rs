@@ -22,7 +22,7 @@ impl<K: Kind> DynLock for LockHandle<K> {
 
 impl<K: Kind> sealed::Dyn for LockHandle<K> {
     fn to_handle(&self) -> LockHandle<Label> {
-        self.of_any_kind()
+        self.with_kind(self.kind.label())
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span};
 use zlock_core::observer::LockLabels;
-use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
+use zlock_core::{Error, ErrorKind, LockPath, Result};
 
 use crate::acquire::handoff;
 use crate::acquire::{Request, acquire, acquire_within, try_acquire};
@@ -46,12 +46,12 @@ pub struct LockHandle<K> {
     path: LockPath,
     node_data: Arc<[u8]>,
     /// `None` for every kind but the mutex.
-    handoff: Option<Handoff>,
+    pub(super) handoff: Option<Handoff>,
     /// The lock's name in measurements.
-    metric_name: Option<Arc<str>>,
+    pub(super) metric_name: Option<Arc<str>>,
     /// The maximum of permits, if it is a value that may change.
-    shared_max: Option<Counter>,
-    kind: K,
+    pub(super) shared_max: Option<Counter>,
+    pub(super) kind: K,
 }
 
 impl<K: Kind> LockHandle<K> {
@@ -80,30 +80,6 @@ impl<K: Kind> LockHandle<K> {
             shared_max: self.shared_max.clone(),
             kind,
         }
-    }
-
-    /// Returns the same handle with its kind as a value.
-    pub(crate) fn of_any_kind(&self) -> LockHandle<Label> {
-        self.with_kind(self.kind.label())
-    }
-
-    pub(crate) fn set_metric_name(&mut self, name: Option<Arc<str>>) {
-        self.metric_name = name;
-    }
-
-    /// Sets the maximum of a handle whose kind is known to be permits.
-    pub(crate) fn set_shared_max(&mut self, max: Counter) {
-        self.shared_max = Some(max);
-    }
-
-    /// Returns the maximum of permits, if it is a value that may change.
-    pub(crate) fn shared_max(&self) -> Option<&Counter> {
-        self.shared_max.as_ref()
-    }
-
-    /// Sets the hand-off of a handle whose kind is known to be a mutex.
-    pub(crate) fn set_handoff(&mut self, handoff: Option<Handoff>) {
-        self.handoff = handoff;
     }
 
     /// Returns `true` if both are on the same path of the same client's session.
@@ -424,16 +400,16 @@ impl<K: Kind> LockHandle<K> {
         let (wait, span, shutdown) = (self.wait(), self.span(), &self.client.inner().shutdown);
         let result = {
             let mut acquisition = pin!(acquisition.instrument(span));
-            let mut begun = pin!(shutdown.begun());
+            let mut begun = pin!(shutdown.begun.raised());
             // By hand: `select!` costs several times as much.
             let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
                 Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
                 Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
             });
-            let acquired = if shutdown.has_begun() { None } else { acquired.await };
+            let acquired = if shutdown.begun.is_raised() { None } else { acquired.await };
             match acquired {
                 // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
-                Some(acquired) if !shutdown.has_begun() => acquired,
+                Some(acquired) if !shutdown.begun.is_raised() => acquired,
                 _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
             }
         };

@@ -106,7 +106,7 @@ impl LockHandle<Mutex> {
     /// ```
     #[must_use]
     pub fn with_handoff(mut self, handoff: Handoff) -> Self {
-        self.set_handoff(Some(handoff));
+        self.handoff = Some(handoff);
         self
     }
 }

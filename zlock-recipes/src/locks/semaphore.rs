@@ -121,7 +121,7 @@ impl Client {
         if !max.is_of(self) {
             return Err(invalid(all.path(), format!("its maximum at {value} belongs to another client")));
         }
-        all.set_shared_max(max.clone());
+        all.shared_max = Some(max.clone());
         Ok(Semaphore { all, max: SHARED_MAX })
     }
 }
@@ -230,7 +230,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn permits(&self, n: u32) -> Result<PermitRequest> {
-        let permits = match self.all.shared_max() {
+        let permits = match self.all.shared_max {
             Some(_) if n > 0 => Ok(Permits { n, max: SHARED_MAX }),
             _ => permits(n, self.max),
         };
@@ -253,7 +253,7 @@ impl Semaphore {
     /// ```
     #[must_use]
     pub fn max_permits(&self) -> u32 {
-        match self.all.shared_max().map(Counter::last_seen) {
+        match self.all.shared_max.as_ref().map(Counter::last_seen) {
             None => self.max,
             Some(known) => known.map_or(0, |known| known.number.clamp(0, u32::MAX.into()) as u32),
         }

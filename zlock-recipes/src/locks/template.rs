@@ -335,8 +335,8 @@ impl LockTemplate {
     /// Acquires the lock of this name within `wait * attempts`, and logs each elapsed wait.
     pub(crate) async fn acquire(&self, name: &str) -> Result<Guard> {
         let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
-        lock.set_handoff(self.handoff);
-        lock.set_metric_name(Some(self.metric_name.clone()));
+        lock.handoff = self.handoff;
+        lock.metric_name = Some(self.metric_name.clone());
         let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
         let mut acquire = pin!(lock.enter(within(whole), |_| true));

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, LockPath, MAX_DATA, Result, SessionState};
+use zlock_core::{Error, ErrorKind, Flag, LockPath, MAX_DATA, Mutex, Result, SessionState};
 
-use super::keep::{Keep, register};
+use super::keep::{Keep, State, register};
 use super::membership::{Membership, remove_in_background};
 use super::reports::MemberReports;
 use super::view::{Group, Member, MembersWatch};
@@ -129,7 +130,7 @@ impl Members {
                 .with_message(message));
         }
         let client = self.client.inner();
-        if client.shutdown.has_begun() {
+        if client.shutdown.begun.is_raised() {
             return Err(Error::new(ErrorKind::ShuttingDown, "join").with_path(member));
         }
         let taken =
@@ -137,15 +138,17 @@ impl Members {
                 let message = "an earlier member of this client with this ID could not be removed yet";
                 Err(Error::new(ErrorKind::Unavailable, "join").with_path(&member).with_message(message))
             })?;
-        let reports = MemberReports::new(client, &self.name);
-        let keep = Arc::new(Keep::new(
+        let keep = Arc::new(Keep {
             member,
             payload,
-            client.session.clone(),
-            taken,
-            reports,
-            Arc::downgrade(client),
-        ));
+            session: client.session.clone(),
+            state: watch::Sender::new(State::Missing),
+            reports: MemberReports::new(client, &self.name),
+            client: Arc::downgrade(client),
+            leaving: Flag::default(),
+            stopped: Flag::default(),
+            id: Mutex::new(Some(taken)),
+        });
         // Whatever is registered from now on is removed, unless the caller gets the membership.
         let mut abandoned = Abandoned { members: self, keep: Some(keep.clone()) };
         let registration = register(client.backend(), &keep, replaces, &mut Vec::new()).await;
@@ -180,7 +183,7 @@ impl Members {
     /// # }
     /// ```
     pub async fn list(&self) -> Result<Vec<Member>> {
-        Group::new(&self.client, &self.path).list().await
+        Group::new(&self.client, &self.path).read_now().await
     }
 
     /// Returns a view of the members that follows their changes, without joining. Performs no I/O.

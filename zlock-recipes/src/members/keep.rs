@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use zlock_core::kit::FailureLog;
 use zlock_core::observer::MemberState;
 use zlock_core::{
     CoordinationBackend, Error, ErrorKind, Flag, Job, Joined, LockPath, Mutex, Registration, Result,
-    SessionEvents, SessionId, Signal,
+    SessionEvents, SessionId,
 };
 
 use super::reports::MemberReports;
@@ -23,16 +24,15 @@ pub(super) struct Keep {
     pub(super) member: LockPath,
     pub(super) payload: Vec<u8>,
     pub(super) session: SessionEvents,
-    state: Mutex<State>,
-    changed: Signal,
+    pub(super) state: watch::Sender<State>,
     pub(super) reports: MemberReports,
-    client: Weak<ClientInner>,
+    pub(super) client: Weak<ClientInner>,
     /// Raised when the owner wants no more.
-    leaving: Flag,
+    pub(super) leaving: Flag,
     /// Raised when nothing is registered from then on.
-    stopped: Flag,
+    pub(super) stopped: Flag,
     /// Dropped when the node is gone.
-    id: Mutex<Option<JoinedId>>,
+    pub(super) id: Mutex<Option<JoinedId>>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,48 +44,26 @@ pub(super) enum State {
 }
 
 impl Keep {
-    pub(super) fn new(
-        member: LockPath,
-        payload: Vec<u8>,
-        session: SessionEvents,
-        id: JoinedId,
-        reports: MemberReports,
-        client: Weak<ClientInner>,
-    ) -> Self {
-        Keep {
-            client,
-            member,
-            payload,
-            session,
-            state: Mutex::new(State::Missing),
-            changed: Signal::default(),
-            reports,
-            leaving: Flag::default(),
-            stopped: Flag::default(),
-            id: Mutex::new(Some(id)),
-        }
-    }
-
     pub(super) fn state(&self) -> State {
-        self.state.lock().clone()
+        self.state.borrow().clone()
     }
 
     pub(super) fn set(&self, state: State) {
         let registered = matches!(state, State::Registered(_));
-        *self.state.lock() = state;
-        self.changed.notify();
-        self.reports.show(if registered { MemberState::Registered } else { MemberState::Missing });
+        self.state.send_replace(state);
+        self.reports.show(Some(if registered { MemberState::Registered } else { MemberState::Missing }));
     }
 
     /// Waits until the membership has ended for good.
     pub(super) async fn ended(&self) -> Error {
-        let ended = || if let State::Ended(error) = self.state() { Some(error) } else { None };
+        let mut state = self.state.subscribe();
         tokio::select! {
             biased;
-            error = self.changed.until(ended) => error,
+            _ = state.wait_for(|state| matches!(state, State::Ended(_))) => {}
             // The backend ends its jobs.
-            () = self.session.closed() => closed(self),
+            () = self.session.closed() => {}
         }
+        if let State::Ended(error) = self.state() { error } else { closed(self) }
     }
 
     /// Begins to leave: nothing is registered from now on, except by what is under way.

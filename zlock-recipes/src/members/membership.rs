@@ -159,7 +159,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.keep.reports.dropped();
+        self.keep.reports.show(None);
         if self.has_left || matches!(self.keep.state(), State::Ended(_)) {
             return;
         }

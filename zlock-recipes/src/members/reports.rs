@@ -3,9 +3,8 @@
 use std::mem::replace;
 use std::sync::Arc;
 
-use zlock_core::observer::{MemberState, Observer};
-
 use zlock_core::Mutex;
+use zlock_core::observer::MemberState;
 
 use crate::client::inner::ClientInner;
 use crate::report::Reports;
@@ -18,46 +17,32 @@ pub(super) struct MemberReports {
     shown: Mutex<Shown>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
-    Nothing,
-    State(MemberState),
-    /// The owner has dropped the membership.
-    Dropped,
-}
-
-impl Shown {
-    fn state(self) -> Option<MemberState> {
-        if let Shown::State(state) = self { Some(state) } else { None }
-    }
+#[derive(Debug, Default)]
+struct Shown {
+    state: Option<MemberState>,
+    is_dropped: bool,
 }
 
 impl MemberReports {
     pub(super) fn new(client: &ClientInner, name: &Arc<str>) -> Self {
         let reports = client.reports().filter(|_| !name.is_empty()).cloned();
-        MemberReports { name: name.clone(), reports, shown: Mutex::new(Shown::Nothing) }
+        MemberReports { name: name.clone(), reports, shown: Mutex::default() }
     }
 
-    pub(super) fn show(&self, state: MemberState) {
-        self.change(Shown::State(state));
-    }
-
-    pub(super) fn dropped(&self) {
-        self.change(Shown::Dropped);
-    }
-
-    fn change(&self, now: Shown) {
+    /// Shows a state, or `None` once the owner has dropped the membership.
+    pub(super) fn show(&self, now: Option<MemberState>) {
         let Some(reports) = &self.reports else { return };
         let before = {
             let mut shown = self.shown.lock();
             // A registration that was under way when the membership was dropped.
-            if *shown == Shown::Dropped {
+            if shown.is_dropped {
                 return;
             }
-            replace(&mut *shown, now)
+            shown.is_dropped = now.is_none();
+            replace(&mut shown.state, now)
         };
-        if before.state() != now.state() {
-            reports.member_changed(&self.name, before.state(), now.state());
+        if before != now {
+            reports.to(|observer| observer.member_changed(&self.name, before, now));
         }
     }
 }

@@ -152,13 +152,8 @@ impl Group {
         Group { client, path, known: BTreeMap::new(), armed: Arc::default(), listed: None }
     }
 
-    /// Reads the members once.
-    pub(super) async fn list(mut self) -> Result<Vec<Member>> {
-        self.read_now().await
-    }
-
     /// Lists the group, and reads what was not known of its members.
-    async fn read_now(&mut self) -> Result<Vec<Member>> {
+    pub(super) async fn read_now(&mut self) -> Result<Vec<Member>> {
         let client = self.client.clone();
         let groups = client.inner().backend();
         self.listed = Some(Instant::now());

@@ -144,15 +144,6 @@ pub(crate) enum Work {
     Done,
 }
 
-/// A waiter's place in the local queue.
-#[derive(Debug)]
-pub(crate) struct Joined {
-    pub(crate) number: u64,
-    pub(crate) turn: oneshot::Receiver<Result<Turn>>,
-    /// The driver that the caller must start.
-    pub(crate) driver: Option<u64>,
-}
-
 impl Cohorts {
     /// Returns the queue of a lock, if it has users.
     pub(crate) fn find(&self, path: &LockPath, handoff: Handoff) -> Option<Arc<Cohort>> {
@@ -201,10 +192,10 @@ impl Cohort {
     }
 
     /// Appends a waiter.
-    pub(crate) fn join(&self, data: &Arc<[u8]>) -> Joined {
+    pub(crate) fn join(&self, data: &Arc<[u8]>) -> (Arrival, oneshot::Receiver<Result<Turn>>) {
         let (sender, turn) = oneshot::channel();
-        let Arrival { number, driver } = self.queue.lock().join(Waiter { data: data.clone(), sender });
-        Joined { number, turn, driver }
+        let arrival = self.queue.lock().join(Waiter { data: data.clone(), sender });
+        (arrival, turn)
     }
 
     /// Removes a waiter.

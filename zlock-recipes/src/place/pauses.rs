@@ -80,8 +80,5 @@ pub(crate) async fn connected(session: &SessionEvents) {
     if session.current().state != SessionState::Suspended {
         return;
     }
-    let mut session = session.clone();
-    while session.current().state == SessionState::Suspended {
-        session.changed().await;
-    }
+    session.clone().until(|session| session.state != SessionState::Suspended).await;
 }

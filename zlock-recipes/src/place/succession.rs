@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use zlock_core::{
     CoordinationBackend, Created, Deletion, DeletionNotice, Label, LockPath, Mutex, Node, NodeId, Result,
@@ -83,31 +83,23 @@ pub(crate) struct PlaceHandle {
 #[derive(Debug)]
 pub(crate) struct Successor {
     node: Node,
-    told: Arc<Told>,
+    told: watch::Sender<News>,
 }
 
 /// A predecessor's promise to report its end, as its successor has it.
 #[derive(Debug)]
 pub(crate) struct Promise {
-    told: Arc<Told>,
+    told: watch::Receiver<News>,
     /// Reports that another client deleted the predecessor's node.
     deletion: DeletionNotice,
 }
 
-#[derive(Debug, Default)]
-struct Told {
-    news: Mutex<News>,
-    changed: Notify,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
-    #[default]
     None,
     /// The request that hands over is about to be sent.
     OnItsWay,
     HandedOver,
-    NotHandedOver,
 }
 
 /// The other place behind the same one.
@@ -164,8 +156,8 @@ impl Places {
             Some(Entry::Queued { node, epoch, deletion, next })
                 if *epoch == created.epoch && node.name == before.name =>
             {
-                let told = Arc::<Told>::default();
-                let successor = Successor { node: created.node.clone(), told: told.clone() };
+                let (tell, told) = watch::channel(News::None);
+                let successor = Successor { node: created.node.clone(), told: tell };
                 let promise = Promise { told, deletion: deletion.clone() };
                 (Followed::Promised(promise), next.replace(successor).map(Other::HasPromise))
             }
@@ -245,51 +237,14 @@ impl PlaceHandle {
     pub(crate) fn next(&self) -> Option<Successor> {
         let entry = self.places.0.lock().remove(&self.path, &self.node_id)?;
         let Entry::Queued { next, .. } = entry else { return None };
-        let next = next.filter(Successor::still_waits)?;
-        next.told.tell(News::OnItsWay);
-        Some(next)
+        // An error if nobody waits any more.
+        next.filter(|next| next.told.send(News::OnItsWay).is_ok())
     }
 }
 
 impl Drop for PlaceHandle {
     fn drop(&mut self) {
         drop(self.next());
-    }
-}
-
-impl Told {
-    fn tell(&self, news: News) {
-        *self.news.lock() = news;
-        self.changed.notify_one();
-    }
-
-    /// Waits until the news differs from `known`, and returns it.
-    async fn after(&self, known: News) -> News {
-        loop {
-            let news = *self.news.lock();
-            if news != known {
-                return news;
-            }
-            self.changed.notified().await;
-        }
-    }
-}
-
-impl Successor {
-    fn still_waits(&self) -> bool {
-        Arc::strong_count(&self.told) > 1
-    }
-
-    fn hand_over(self) {
-        self.told.tell(News::HandedOver);
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        if *self.told.news.lock() != News::HandedOver {
-            self.told.tell(News::NotHandedOver);
-        }
     }
 }
 
@@ -300,11 +255,10 @@ impl Promise {
     /// Safe.
     pub(crate) async fn granted(&mut self) -> bool {
         let told = async {
-            if self.told.after(News::None).await == News::OnItsWay {
-                // A release that is not polled reports nothing.
-                let _ = timeout(ON_ITS_WAY, self.told.after(News::OnItsWay)).await;
-            }
-            *self.told.news.lock() == News::HandedOver
+            let begun = self.told.wait_for(|news| *news != News::None).await.is_ok();
+            // A release that is not polled reports nothing.
+            let end = timeout(ON_ITS_WAY, self.told.wait_for(|news| *news == News::HandedOver));
+            begun && matches!(end.await, Ok(Ok(_)))
         };
         tokio::select! {
             biased;
@@ -315,7 +269,7 @@ impl Promise {
 
     /// Returns `true` if the lock is being handed over.
     pub(crate) fn is_on_its_way(&self) -> bool {
-        matches!(*self.told.news.lock(), News::OnItsWay | News::HandedOver)
+        *self.told.borrow() != News::None
     }
 }
 
@@ -331,7 +285,7 @@ pub(crate) async fn remove(
 ) -> Result<Deletion> {
     let deletion = backend.delete(path, target, next.as_ref().map(|next| &next.node)).await?;
     if let (Deletion::HandedOver, Some(next)) = (deletion, next) {
-        next.hand_over();
+        next.told.send_replace(News::HandedOver);
     }
     Ok(deletion)
 }

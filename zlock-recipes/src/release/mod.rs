@@ -157,10 +157,7 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
 }
 
 async fn not_connected(hold: &Hold) {
-    let mut session = hold.client().session.clone();
-    while session.current().state == SessionState::Connected {
-        session.changed().await;
-    }
+    hold.client().session.clone().until(|session| session.state != SessionState::Connected).await;
 }
 
 /// The remaining work, which goes to the background unless it is done.

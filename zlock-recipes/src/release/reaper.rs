@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::kit::FailureLog;
 use zlock_core::{
-    CoordinationBackend, ErrorKind, Job, LockPath, Mutex, Result, SessionEvents, SessionState, Target,
+    CoordinationBackend, ErrorKind, Job, LockPath, Mutex, Result, Session, SessionEvents, SessionState,
+    Target,
 };
 
 use crate::client::inner::ClientInner;
@@ -142,16 +143,9 @@ impl Job for NodeJob {
 impl NodeJob {
     /// Waits until the session is connected; `false` if it is over.
     async fn is_due(&self, session: &mut SessionEvents) -> bool {
-        loop {
-            let now = session.current();
-            if now.epoch != self.epoch || !now.is_live() {
-                return false;
-            }
-            if now.state == SessionState::Connected {
-                return true;
-            }
-            session.changed().await;
-        }
+        let is_over = |now: Session| now.epoch != self.epoch || !now.is_live();
+        let now = session.until(|now| is_over(now) || now.state == SessionState::Connected).await;
+        !is_over(now)
     }
 
     /// Makes one attempt. `Ok` means that nothing is left to do.

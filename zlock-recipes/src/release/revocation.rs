@@ -21,7 +21,7 @@ pub(crate) async fn requested(hold: &Hold, lost: impl Future<Output = Error>) ->
     tokio::select! {
         biased;
         loss = lost => Err(loss),
-        () = hold.client().shutdown.begun() => Ok(()),
+        () = hold.client().shutdown.begun.raised() => Ok(()),
         requested = watch(hold) => requested,
     }
 }

@@ -6,11 +6,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::observer::{AcquireOutcome, JobOutcome, LockLabels, MemberState, Observer, RequestOutcome};
+use zlock_core::observer::{AcquireOutcome, LockLabels, Observer, RequestOutcome};
 use zlock_core::{ErrorKind, FencingToken, Label, Result, Session};
 
 /// The observer of a client, which is set at most once.
@@ -33,7 +33,8 @@ impl Reports {
         Reports { observer, held }
     }
 
-    fn to(&self, report: impl FnOnce(&dyn Observer)) {
+    /// Makes a report.
+    pub(crate) fn to(&self, report: impl FnOnce(&dyn Observer)) {
         if catch_unwind(AssertUnwindSafe(|| report(&*self.observer))).is_err() {
             tracing::error!("an observer panicked; the lock is not affected");
         }
@@ -47,31 +48,8 @@ impl Reports {
     }
 }
 
+/// What the backend reports. The client makes its own reports by [`Reports::to`].
 impl Observer for Reports {
-    fn acquisition_started(&self, lock: LockLabels<'_>) {
-        self.to(|observer| observer.acquisition_started(lock));
-    }
-
-    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: AcquireOutcome, waited: Duration) {
-        self.to(|observer| observer.acquisition_ended(lock, outcome, waited));
-    }
-
-    fn hold_started(&self, lock: LockLabels<'_>) {
-        self.to(|observer| observer.hold_started(lock));
-    }
-
-    fn hold_ended(&self, lock: LockLabels<'_>, held: Duration) {
-        self.to(|observer| observer.hold_ended(lock, held));
-    }
-
-    fn lock_lost(&self, lock: LockLabels<'_>, reason: ErrorKind) {
-        self.to(|observer| observer.lock_lost(lock, reason));
-    }
-
-    fn term_started(&self, election: LockLabels<'_>, term: FencingToken) {
-        self.to(|observer| observer.term_started(election, term));
-    }
-
     fn session_changed(&self, session: Session) {
         self.to(|observer| observer.session_changed(session));
         if !session.is_live() {
@@ -89,22 +67,6 @@ impl Observer for Reports {
 
     fn session_renewed(&self, duration: Duration, life: Duration) {
         self.to(|observer| observer.session_renewed(duration, life));
-    }
-
-    fn job_ended(&self, name: &str, outcome: JobOutcome, late: Duration) {
-        self.to(|observer| observer.job_ended(name, outcome, late));
-    }
-
-    fn job_skipped(&self, name: &str, ticks: u64) {
-        self.to(|observer| observer.job_skipped(name, ticks));
-    }
-
-    fn job_last_done(&self, name: &str, tick: SystemTime, period: Duration) {
-        self.to(|observer| observer.job_last_done(name, tick, period));
-    }
-
-    fn member_changed(&self, group: &str, before: Option<MemberState>, now: Option<MemberState>) {
-        self.to(|observer| observer.member_changed(group, before, now));
     }
 
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {
@@ -149,7 +111,7 @@ pub(crate) struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     pub(crate) fn begin(reports: &'a Reports, lock: LockLabels<'a>) -> Self {
-        reports.acquisition_started(lock);
+        reports.to(|observer| observer.acquisition_started(lock));
         // `Cancelled` unless `end` is called.
         Wait { reports, lock, began: Instant::now(), outcome: AcquireOutcome::Cancelled }
     }
@@ -171,7 +133,7 @@ impl<'a> Wait<'a> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.reports.acquisition_ended(self.lock, self.outcome, since(self.began));
+        self.reports.to(|observer| observer.acquisition_ended(self.lock, self.outcome, since(self.began)));
     }
 }
 
@@ -194,9 +156,9 @@ impl HoldReport {
     ) -> Self {
         let (kind, name, ended) = (kind(label), name.cloned(), AtomicBool::new(false));
         let report = HoldReport { reports: reports.clone(), kind, name, began: Instant::now(), ended };
-        report.reports.hold_started(report.lock());
+        report.reports.to(|observer| observer.hold_started(report.lock()));
         if label == Label::Candidate {
-            report.reports.term_started(report.lock(), token);
+            report.reports.to(|observer| observer.term_started(report.lock(), token));
         }
         report
     }
@@ -208,8 +170,8 @@ impl HoldReport {
     /// Reports the loss of the lock, unless the hold has ended before.
     pub(crate) fn lost(&self, reason: ErrorKind) {
         if !self.ended.swap(true, Ordering::Relaxed) {
-            self.reports.lock_lost(self.lock(), reason);
-            self.reports.hold_ended(self.lock(), since(self.began));
+            self.reports.to(|observer| observer.lock_lost(self.lock(), reason));
+            self.reports.to(|observer| observer.hold_ended(self.lock(), since(self.began)));
         }
     }
 
@@ -219,7 +181,7 @@ impl HoldReport {
             look();
         }
         if !self.ended.swap(true, Ordering::Relaxed) {
-            self.reports.hold_ended(self.lock(), since(self.began));
+            self.reports.to(|observer| observer.hold_ended(self.lock(), since(self.began)));
         }
     }
 }

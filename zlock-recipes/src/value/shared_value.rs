@@ -32,9 +32,7 @@ impl Client {
     /// # }
     /// ```
     pub fn shared_value(&self, path: impl AsRef<str>) -> Result<SharedValue> {
-        let value = SharedValue { client: self.clone(), path: LockPath::new(path)?, turn: Arc::default() };
-        value.values();
-        Ok(value)
+        Ok(SharedValue { client: self.clone(), path: LockPath::new(path)?, turn: Arc::default() })
     }
 }
 

@@ -134,9 +134,7 @@ impl<S: Source> Follower<S> {
 
 /// Completes when the connection is interrupted or the session lost. A read of a closed one fails by itself.
 async fn in_doubt(session: &mut SessionEvents) {
-    while !matches!(session.current().state, SessionState::Suspended | SessionState::Lost) {
-        session.changed().await;
-    }
+    session.until(|session| matches!(session.state, SessionState::Suspended | SessionState::Lost)).await;
 }
 
 fn is_passing(error: &Error) -> bool {

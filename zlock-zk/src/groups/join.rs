@@ -2,13 +2,12 @@
 
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
-use zlock_core::{Joined, NodeId, NodeName, Registration, SessionId};
-use zookeeper_client::{Acls, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
+use zlock_core::{Joined, NodeId, NodeName, Registration};
+use zookeeper_client::{Acls, CreateMode, Error, MultiWriteError, MultiWriteResult};
 
 use crate::error::Failure;
 use crate::operations::create::parents::make_above;
-use crate::operations::operation::{Leaves, Operation};
-use crate::session::heartbeat::check;
+use crate::operations::operation::{Leaves, Operation, owner};
 
 pub(super) struct Join<'a> {
     pub(super) data: &'a [u8],
@@ -25,14 +24,11 @@ impl Join<'_> {
     ) -> Result<Joined, Failure> {
         loop {
             let sent = Instant::now();
-            let (path, data) = (operation.server_path(), self.data.to_owned());
-            let acls = operation.shared.options.acls.clone();
-            let created = operation.send(session, Leaves::Change, move |live| async move {
-                let options = CreateMode::Ephemeral.with_acls(Acls::new(&acls));
-                live.client.create(&path, &data, &options).await
-            });
+            let path = operation.server_path();
+            let created =
+                operation.create(session, Leaves::Change, path.clone(), self.data, CreateMode::Ephemeral);
             match created.await {
-                Ok((stat, _)) => return registered(operation, session, stat.czxid, sent),
+                Ok(stat) => return registered(operation, session, stat.czxid, sent),
                 Err(Failure::Zk(Error::NoNode)) => {
                     // The group may already be gone again when the next attempt begins.
                     make_above(operation, session).await?;
@@ -41,25 +37,21 @@ impl Join<'_> {
                 Err(Failure::Zk(Error::NodeExists)) => {}
                 Err(failure) => return Err(failure),
             }
-            let Some(stat) = stat(operation, session).await? else {
+            let Some(stat) = operation.stat(session, path.clone()).await? else {
                 self.again()?;
                 continue;
             };
-            let owner = stat.ephemeral_owner.cast_unsigned();
-            if owner == session.id.get() {
+            let owner = owner(&stat);
+            if owner == Some(session.id) {
                 // The server may follow a leader that was replaced since. So a write has to confirm that the node exists.
-                let path = operation.server_path();
-                let exists = operation.send(session, Leaves::Change, move |live| async move {
-                    check(&live.client, &path).await
-                });
-                if exists.await? {
+                if operation.is_there(session, path).await? {
                     return registered(operation, session, stat.czxid, sent);
                 }
                 continue;
             }
             // A node that belongs to no session is a value, or the parent of a lock.
-            if !self.replaces || owner == 0 {
-                return Ok(Joined::Taken((owner != 0).then(|| SessionId::new(owner))));
+            if !self.replaces || owner.is_none() {
+                return Ok(Joined::Taken(owner));
             }
             match self.replace(operation, session, stat.version).await? {
                 Some(number) => return registered(operation, session, number, sent),
@@ -111,14 +103,6 @@ impl Join<'_> {
         });
         replaced.await
     }
-}
-
-/// Returns the stat of the node, which the connected server has seen.
-async fn stat(operation: &mut Operation<'_>, session: SessionKey) -> Result<Option<Stat>, Failure> {
-    let path = operation.server_path();
-    let stat = operation
-        .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
-    stat.await
 }
 
 /// Adds the member: from here on, the backend reports its deletion.

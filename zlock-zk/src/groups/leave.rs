@@ -5,7 +5,7 @@ use zlock_core::kit::SessionKey;
 use zookeeper_client::Error;
 
 use crate::error::Failure;
-use crate::operations::operation::{Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation, owner};
 use crate::session::catch_up;
 
 /// Leaves. `is_known` is whether the session is known to own the member.
@@ -24,7 +24,7 @@ pub(super) async fn leave(
             synced.and(stat)
         });
         let stat = stat.await?;
-        let Some(stat) = stat.filter(|stat| stat.ephemeral_owner.cast_unsigned() == session.id.get()) else {
+        let Some(stat) = stat.filter(|stat| owner(stat) == Some(session.id)) else {
             return Ok(());
         };
         let path = operation.server_path();

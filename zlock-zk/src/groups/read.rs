@@ -1,10 +1,10 @@
 //! The members of a group, and the contents of each.
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{ListedMember, MemberContents, NodeName, SessionId, Watch};
+use zlock_core::{ListedMember, MemberContents, NodeName, Watch};
 
 use crate::error::Failure;
-use crate::operations::operation::Operation;
+use crate::operations::operation::{Operation, owner};
 use crate::operations::watch::{read_all_and_watch, watch_any, watch_names};
 
 /// Lists a group, and arms a watch on its changes. A listing has names alone.
@@ -30,9 +30,7 @@ pub(super) async fn watch_member(
     let path = operation.server_path();
     let read = read_all_and_watch(operation, session, path).await?;
     Ok(read.map(|(data, stat, watching)| {
-        let owner = stat.ephemeral_owner.cast_unsigned();
-        let owner = (owner != 0).then(|| SessionId::new(owner));
-        let contents = MemberContents::new(data, stat.czxid.cast_unsigned(), owner);
+        let contents = MemberContents::new(data, stat.czxid.cast_unsigned(), owner(&stat));
         (contents, watch_any(operation.shared, session, watching))
     }))
 }

@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
-use zlock_core::{Consistency, ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
+use zlock_core::{
+    Consistency, ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result, SessionId,
+};
+use zookeeper_client::{Acls, CreateMode, Stat};
 
 use crate::error::{Failure, if_exists};
+use crate::session::heartbeat::check;
 use crate::session::in_flight::Call;
 use crate::session::{Live, Shared, catch_up, own_id};
 
@@ -124,6 +128,57 @@ impl<'a> Operation<'a> {
         if_exists(listed.await).map(|names| names.map(Queue::listed).unwrap_or_default())
     }
 
+    /// Returns the data and the stat of the server's node at `path`, or `None` if it does not exist.
+    pub(crate) async fn data(
+        &mut self,
+        session: SessionKey,
+        path: impl AsRef<str> + Send + 'static,
+        consistency: Consistency,
+    ) -> Result<Option<(Vec<u8>, Stat)>, Failure> {
+        let read = self.send(session, Leaves::Nothing, move |live| async move {
+            let read = live.client.get_data(path.as_ref());
+            let (synced, read) = tokio::join!(catch_up(&live, consistency), read);
+            synced.and(read)
+        });
+        if_exists(read.await)
+    }
+
+    /// Returns the stat of the server's node at `path`, which the connected server has seen. `None` if it does not exist there.
+    pub(crate) async fn stat(
+        &mut self,
+        session: SessionKey,
+        path: impl AsRef<str> + Send + 'static,
+    ) -> Result<Option<Stat>, Failure> {
+        let ask = move |live: Arc<Live>| async move { live.client.check_stat(path.as_ref()).await };
+        self.send(session, Leaves::Nothing, ask).await
+    }
+
+    /// Returns whether the server's node at `path` exists. The leader answers, because it is asked by a write.
+    pub(crate) async fn is_there(
+        &mut self,
+        session: SessionKey,
+        path: impl AsRef<str> + Send + 'static,
+    ) -> Result<bool, Failure> {
+        let ask = move |live: Arc<Live>| async move { check(&live.client, path.as_ref()).await };
+        self.send(session, Leaves::Change, ask).await
+    }
+
+    /// Creates a node of the server at `path`, with the access list of the options.
+    pub(crate) async fn create(
+        &mut self,
+        session: SessionKey,
+        leaves: Leaves,
+        path: impl AsRef<str> + Send + 'static,
+        data: &[u8],
+        mode: CreateMode,
+    ) -> Result<Stat, Failure> {
+        let (data, acls) = (data.to_owned(), self.shared.options.acls.clone());
+        let created = self.send(session, leaves, move |live| async move {
+            live.client.create(path.as_ref(), &data, &mode.with_acls(Acls::new(&acls))).await
+        });
+        created.await.map(|(stat, _)| stat)
+    }
+
     /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.
     pub(crate) async fn renamed(
         &mut self,
@@ -150,6 +205,11 @@ impl<'a> Operation<'a> {
         LastFailure::note(|| budget.error(ErrorKind::Unavailable).with_message(why));
         tracing::warn!(operation = budget.operation(), path = %budget.path(), why);
     }
+}
+
+/// Returns the session that a node of the server belongs to.
+pub(crate) fn owner(stat: &Stat) -> Option<SessionId> {
+    (stat.ephemeral_owner != 0).then(|| SessionId::new(stat.ephemeral_owner.cast_unsigned()))
 }
 
 /// A request in flight. If it leaves a watch, it goes on when this is dropped, until it is answered or the session is over.

@@ -72,10 +72,7 @@ async fn exists(
     session: SessionKey,
     name: &NodeName,
 ) -> Result<bool, Failure> {
-    let path = operation.node_path(name);
-    let stat = operation
-        .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
-    Ok(stat.await?.is_some())
+    Ok(operation.stat(session, operation.node_path(name)).await?.is_some())
 }
 
 /// One transaction: creates the new node and deletes the old one. Returns `false` if the node was not as expected.

@@ -6,7 +6,6 @@ use zookeeper_client::Error;
 
 use crate::error::{Failure, if_exists};
 use crate::operations::operation::{Leaves, Operation};
-use crate::session::catch_up;
 
 /// Writes the data of a node, whatever its current name. `name` is the last known one.
 pub(crate) async fn set(
@@ -50,15 +49,8 @@ pub(crate) async fn replace(
         Err(Failure::Zk(Error::BadVersion)) => {}
         Err(failure) => return Err(failure),
     }
-    let path = operation.node_path(&node.name);
-    let read = operation.send(session, Leaves::Nothing, move |live| async move {
-        let (synced, read) = tokio::join!(catch_up(&live, Consistency::Seen), live.client.get_data(&path));
-        synced.and(read)
-    });
-    let (read, stat) = match read.await {
-        Err(Failure::Zk(Error::NoNode)) => return Err(operation.node_deleted()),
-        read => read?,
-    };
+    let read = operation.data(session, operation.node_path(&node.name), Consistency::Seen).await?;
+    let Some((read, stat)) = read else { return Err(operation.node_deleted()) };
     let now = u64::from(stat.version.cast_unsigned());
     // By an earlier attempt whose answer was lost.
     let is_ours = operation.budget.ambiguous && now == writes + 1 && read == data;

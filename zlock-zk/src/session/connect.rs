@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::kit::Attempts;
-use zlock_core::{ErrorKind, Result};
 use zookeeper_client as zk;
 use zookeeper_client::{Client, Connector};
 
 use crate::config::ZkOptions;
-use crate::error::classify;
 use crate::session::Shared;
 use crate::session::heartbeat::{check, interval};
 use crate::session::home::at_home;
@@ -59,85 +56,6 @@ impl Shared {
     pub(crate) fn known_servers(&self) -> Arc<[Vec<String>]> {
         self.servers.lock().clone()
     }
-}
-
-/// For programs that also send requests of their own.
-impl ZkOptions {
-    /// Connects a client of the crate `zookeeper-client` with these options, in a session of its own, below the chroot. Use it
-    /// for requests that locks do not need, such as writes that [check the lock's node](Self::node_path).
-    ///
-    /// # Errors
-    /// Those of [`ZkBackend::connect`](crate::ZkBackend::connect).
-    ///
-    /// # Cancel safety
-    /// Safe: if the future is dropped, the connection is closed.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time and I/O enabled.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn f(options: zlock::zk::ZkOptions) -> Result<(), Box<dyn std::error::Error>> {
-    /// let zookeeper = options.connect_client().await?;
-    /// println!("{:?}", zookeeper.list_children("/app").await?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect_client(&self) -> Result<Client> {
-        self.validate()?;
-        let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
-        let mut failure = unavailable("no server answers".into());
-        let connect = async {
-            let groups = servers(self).await?;
-            let mut attempts = Attempts::first();
-            for group in groups.iter().cycle() {
-                attempts.pause().await;
-                let timeout = self.kit.session_timeout;
-                let patience = time(self, attempts.time(patience(timeout), longest(timeout)));
-                let dialed = Instant::now();
-                let connector = connector(self, patience).await.map_err(unavailable)?;
-                match dial(self, patience, connector, group).await {
-                    Ok(client) => {
-                        let Some(chroot) = &self.kit.prefix else { return Ok(client) };
-                        return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
-                    }
-                    Err(error) => {
-                        let class = classify(&error);
-                        let error = self.kit.connect_error(class.kind).with_cause(error);
-                        if !class.retryable {
-                            return Err(error);
-                        }
-                        failure = error;
-                    }
-                }
-                attempts.failed(dialed.elapsed() >= patience / 2);
-            }
-            Err(unavailable("there are no servers".into()))
-        };
-        match timeout(self.kit.connect_timeout, connect).await {
-            Ok(connected) => connected,
-            Err(_) => Err(failure),
-        }
-    }
-
-    /// Returns the current servers, each `host:port`. Looks them up in DNS if a domain names them.
-    ///
-    /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if the servers cannot be found in DNS.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time and I/O enabled, if the servers are looked up.
-    pub async fn server_addresses(&self) -> Result<Vec<String>> {
-        Ok(servers(self).await?.concat())
-    }
-}
-
-async fn servers(options: &ZkOptions) -> Result<Vec<Vec<String>>> {
-    let unknown = |why| options.kit.connect_error(ErrorKind::Unavailable).with_message(why);
-    options.servers().await.map_err(unknown)
 }
 
 /// Makes one attempt at a session with each of these servers, until there is one.

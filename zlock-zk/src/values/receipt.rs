@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use zlock_core::kit::{self, SessionKey, ValueStore as _};
 use zlock_core::{Consistency, Value};
-use zookeeper_client::{Acls, CreateMode, Error, Stat};
+use zookeeper_client::{CreateMode, Error, Stat};
 
 use super::read::read as read_value;
 use super::stored::may_be_a_container;
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
+use crate::session::Live;
 use crate::session::witness::Witness;
-use crate::session::{Live, catch_up};
 
 /// A receipt; `None` is known of one that does not exist.
 pub(super) type Receipt = kit::Receipt<Option<Witness>>;
@@ -45,16 +45,7 @@ pub(super) async fn read(
     operation: &mut Operation<'_>,
     receipt: &Receipt,
 ) -> Result<Option<(Vec<u8>, Stat)>, Failure> {
-    let path = path(operation, receipt);
-    let read = operation.send(receipt.session, Leaves::Nothing, move |live| async move {
-        let (synced, read) = tokio::join!(catch_up(&live, Consistency::Latest), live.client.get_data(&path));
-        synced.and(read)
-    });
-    match read.await {
-        Ok(read) => Ok(Some(read)),
-        Err(Failure::Zk(Error::NoNode)) => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    operation.data(receipt.session, path(operation, receipt), Consistency::Latest).await
 }
 
 /// Returns the transaction that created the receipt if the write has left its ID there.
@@ -72,12 +63,9 @@ pub(super) async fn establish(
     operation: &mut Operation<'_>,
     receipt: &mut Receipt,
 ) -> Result<Option<Value>, Failure> {
-    let (session, path, acls) =
-        (receipt.session, path(operation, receipt), operation.shared.options.acls.clone());
+    let (session, path) = (receipt.session, path(operation, receipt));
     // It writes no value, so its outcome does not make the write's uncertain.
-    let created = operation.send(session, Leaves::Nothing, move |live| async move {
-        live.client.create(&path, b"", &CreateMode::Ephemeral.with_acls(Acls::new(&acls))).await
-    });
+    let created = operation.create(session, Leaves::Nothing, path, b"", CreateMode::Ephemeral);
     let version = match created.await {
         Ok(_) => Some(0),
         // Left by an abandoned write, or by one that has just been answered.
@@ -98,10 +86,8 @@ pub(super) async fn establish(
 
 /// Creates a child that keeps the server from removing the value. Returns `false` if the value is gone.
 async fn keep(operation: &mut Operation<'_>, session: SessionKey) -> Result<bool, Failure> {
-    let (path, acls) = (format!("{}/{KEEP}", operation.server_path()), operation.shared.options.acls.clone());
-    let created = operation.send(session, Leaves::Nothing, move |live| async move {
-        live.client.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::new(&acls))).await
-    });
+    let path = format!("{}/{KEEP}", operation.server_path());
+    let created = operation.create(session, Leaves::Nothing, path, b"", CreateMode::Persistent);
     match created.await {
         Ok(_) | Err(Failure::Zk(Error::NodeExists)) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),

@@ -176,21 +176,19 @@ impl<C> Loads<C> {
 
 /// A watch connection, open or being opened.
 struct Connection {
-    client: Option<Client>,
-    outcome: watch::Receiver<Option<Outcome>>,
+    /// `None` until the outcome of opening it is known.
+    opened: watch::Receiver<Option<Result<Client, Error>>>,
     /// The task that opens the connection.
     opening: AbortHandle,
 }
 
-/// The outcome of opening.
-type Outcome = Result<(), Error>;
-
 impl Connection {
     /// Returns `true` if the connection cannot be opened, or if its session is over.
     fn is_lost(&self) -> bool {
-        match &self.client {
-            Some(client) => client.state().is_terminated(),
-            None => matches!(&*self.outcome.borrow(), Some(Err(_))),
+        match &*self.opened.borrow() {
+            None => false,
+            Some(Ok(client)) => client.state().is_terminated(),
+            Some(Err(_)) => true,
         }
     }
 }
@@ -243,7 +241,7 @@ impl Watchers {
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             // The watches on these connections have fired or failed.
             lost = loads.others.extract_if(.., |(_, _, connection)| connection.is_lost()).collect();
-            loads.add(&watched, |number| self.open(number))?
+            loads.add(&watched, |_| self.open())?
         };
         // Outside the mutex.
         drop(lost);
@@ -251,34 +249,19 @@ impl Watchers {
     }
 
     /// Begins to open a connection. All callers meanwhile wait for the same connection.
-    fn open(self: &Arc<Self>, number: u64) -> Connection {
-        let (tell, outcome) = watch::channel(None);
-        let (opening, watchers) = ((self.open)(), Arc::downgrade(self));
+    fn open(&self) -> Connection {
+        let ((tell, opened), opening) = (watch::channel(None), (self.open)());
         let opening = self.runtime.spawn(async move {
             let opened = opening.await;
-            let Some(watchers) = watchers.upgrade() else { return };
-            let outcome = match opened {
+            match &opened {
                 Ok(client) => {
                     tracing::debug!(session = %client.session_id(), "opened another connection for watches");
-                    watchers.opened(number, client);
-                    Ok(())
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "could not open another connection for watches");
-                    Err(error)
-                }
-            };
-            tell.send_replace(Some(outcome));
+                Err(error) => tracing::warn!(%error, "could not open another connection for watches"),
+            }
+            tell.send_replace(Some(opened));
         });
-        Connection { client: None, outcome, opening: opening.abort_handle() }
-    }
-
-    fn opened(&self, number: u64, client: Client) {
-        if let Some(loads) = &mut *self.loads.lock()
-            && let Some((_, _, connection)) = loads.other(number)
-        {
-            connection.client = Some(client);
-        }
+        Connection { opened, opening: opening.abort_handle() }
     }
 
     /// Ends all watch connections.
@@ -304,24 +287,15 @@ impl Reservation {
     /// Returns the watch connection once it is open, or `None` for the session's own client.
     pub(crate) async fn client(&self) -> Result<Option<Client>, Failure> {
         let Carrier::Other(number) = self.carrier else { return Ok(None) };
-        let mut outcome = {
-            let mut loads = self.watchers.loads.lock();
-            let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
-            let Some((_, _, connection)) = loads.other(number) else {
-                return Err(Failure::NotWatching(None));
-            };
-            connection.outcome.clone()
+        let opened = match self.watchers.loads.lock().as_mut() {
+            Some(loads) => loads.other(number).map(|(_, _, connection)| connection.opened.clone()),
+            None => return Err(Interrupted::SessionLost.into()),
         };
-        if let Ok(told) = outcome.wait_for(Option::is_some).await
-            && let Some(Err(error)) = &*told
-        {
-            return Err(Failure::NotWatching(Some(error.clone())));
-        }
-        let mut loads = self.watchers.loads.lock();
-        let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
-        match loads.other(number).and_then(|(_, _, connection)| connection.client.clone()) {
-            Some(client) => Ok(Some(client)),
-            None => Err(Failure::NotWatching(None)),
+        let Some(mut opened) = opened else { return Err(Failure::NotWatching(None)) };
+        match opened.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Ok(client))) => Ok(Some(client.clone())),
+            Ok(Some(Err(error))) => Err(Failure::NotWatching(Some(error.clone()))),
+            _ => Err(Failure::NotWatching(None)),
         }
     }
 }

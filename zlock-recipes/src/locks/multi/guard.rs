@@ -260,7 +260,7 @@ impl MultiGuard {
     }
 }
 
-lock_guard!(MultiGuard: MultiGuard: MultiGuard, |guard| guard.guards());
+lock_guard!(MultiGuard, |guard| guards: &guard.guards, runs: guard, looks: guard, release);
 
 /// Waits until one of these locks is lost, and returns the loss.
 pub(crate) async fn first_loss(guards: &[Guard]) -> Error {

@@ -15,10 +15,9 @@ use zookeeper_client::{Acls, CreateMode, Error, Stat};
 use crate::error::Failure;
 use crate::operations::create::numbers::{UsedUp, Worth, start_over};
 use crate::operations::delete::{by_name, forget};
-use crate::operations::operation::{Leaves, Operation};
+use crate::operations::operation::{Leaves, Operation, owner};
 use crate::queues::alone::{Pinned, Plan, Trusted};
 use crate::session::contents::Contents;
-use crate::session::heartbeat::check;
 use crate::watches::watchers::{Reservation, Watched};
 use crate::watches::watching::Watching;
 
@@ -296,14 +295,10 @@ async fn recover(
     let queue = operation.list(session, Consistency::Latest).await?;
     for node in queue.iter().filter(|node| node.id == *node_id) {
         let path = operation.node_path(&node.name);
-        let stat = operation
-            .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
+        let stat = operation.stat(session, path.clone()).await?;
         // A node of an earlier session of ours would be removed while it is in use.
-        if let Some(stat) = stat.await?.filter(|stat| owner(stat) == session.id.get()) {
-            let path = operation.node_path(&node.name);
-            let exists = operation
-                .send(session, Leaves::Change, move |live| async move { check(&live.client, &path).await });
-            if !exists.await? {
+        if let Some(stat) = stat.filter(|stat| owner(stat) == Some(session.id)) {
+            if !operation.is_there(session, path).await? {
                 return Ok(None);
             }
             let node = own(session, node.clone(), &stat);
@@ -358,9 +353,4 @@ fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, no
 /// Returns an own node, including what a listing does not contain.
 fn own(session: SessionKey, node: Node, stat: &Stat) -> Node {
     node.with_owner(Some(session.id), FencingToken::new(stat.czxid.cast_unsigned()))
-}
-
-/// Returns the session that owns an ephemeral node.
-fn owner(stat: &Stat) -> u64 {
-    stat.ephemeral_owner.cast_unsigned()
 }

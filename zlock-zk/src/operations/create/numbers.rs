@@ -99,7 +99,7 @@ impl UsedUp {
         node: &NodeName,
     ) -> Result<Option<Self>, Failure> {
         // While the node exists, so does the parent that assigned the number.
-        let czxid = czxid_and_children(operation, session).await?.map(|(czxid, _)| czxid);
+        let czxid = operation.stat(session, operation.server_path()).await?.map(|stat| stat.czxid);
         let deleted = crate::operations::delete::by_name(operation, session, node).await?;
         Ok(czxid.filter(|_| deleted).map(|czxid| UsedUp { czxid, delay: Self::FIRST_DELAY }))
     }
@@ -121,9 +121,9 @@ impl UsedUp {
     }
 
     async fn is_over(&self, operation: &mut Operation<'_>, session: SessionKey) -> Result<bool, Failure> {
-        match czxid_and_children(operation, session).await? {
-            Some((czxid, children)) if czxid == self.czxid => {
-                if children > 0 {
+        match operation.stat(session, operation.server_path()).await? {
+            Some(stat) if stat.czxid == self.czxid => {
+                if stat.num_children > 0 {
                     return Ok(false);
                 }
             }
@@ -139,17 +139,6 @@ impl UsedUp {
             Err(failure) => Err(failure),
         }
     }
-}
-
-/// Returns what identifies the parent, and the number of its children. `None` if it does not exist.
-async fn czxid_and_children(
-    operation: &mut Operation<'_>,
-    session: SessionKey,
-) -> Result<Option<(i64, i32)>, Failure> {
-    let path = operation.server_path();
-    let stat = operation
-        .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
-    Ok(stat.await?.map(|stat| (stat.czxid, stat.num_children)))
 }
 
 #[cfg(test)]

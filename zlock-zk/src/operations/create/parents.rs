@@ -1,7 +1,7 @@
 //! Creating the parents of a queue.
 
 use zlock_core::kit::SessionKey;
-use zookeeper_client::{Acls, CreateMode, Error};
+use zookeeper_client::{CreateMode, Error};
 
 use crate::error::Failure;
 use crate::operations::operation::{Leaves, Operation};
@@ -28,11 +28,8 @@ pub(crate) async fn make_above(operation: &mut Operation<'_>, session: SessionKe
 async fn make_path(operation: &mut Operation<'_>, session: SessionKey, path: &str) -> Result<(), Failure> {
     let mut end = path.len();
     loop {
-        let (ancestor, acls) = (path[..end].to_owned(), operation.shared.options.acls.clone());
-        let made = operation.send(session, Leaves::Nothing, move |live| async move {
-            let options = CreateMode::Container.with_acls(Acls::new(&acls));
-            live.client.create(&ancestor, b"", &options).await
-        });
+        let ancestor = path[..end].to_owned();
+        let made = operation.create(session, Leaves::Nothing, ancestor, b"", CreateMode::Container);
         match made.await {
             Ok(_) | Err(Failure::Zk(Error::NodeExists)) if end == path.len() => return Ok(()),
             Ok(_) | Err(Failure::Zk(Error::NodeExists)) => {

@@ -1,6 +1,6 @@
 //! One-shot watches on a node and on a queue.
 
-pub(crate) mod arm;
+mod arm;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,11 +116,21 @@ pub(crate) async fn watch_names(
         Err(Failure::Zk(Error::NoNode)) => {}
         listed => return listed.map(Some),
     }
+    let watching = watch_missing(operation, session, path).await?;
+    Ok(watching.map(|watching| (Vec::new(), watching)))
+}
+
+/// Arms a watch on the creation of a node that does not exist. Returns `None` if it was created in between.
+pub(crate) async fn watch_missing(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    path: Arc<str>,
+) -> Result<Option<Watching>, Failure> {
     let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
         Box::pin(client.check_and_watch_stat(path))
     });
     let (stat, watching) = watched.await?;
-    Ok(stat.is_none().then(|| (Vec::new(), watching)))
+    Ok(stat.is_none().then_some(watching))
 }
 
 /// Lists a queue, reads its head, and arms a watch on it. `gone` is a head that was listed and then not found.

@@ -30,12 +30,12 @@ impl WriteGuard {
     /// store does not answer, this returns after the client's response timeout, or at once while the session is suspended.
     /// The client then keeps trying in the background, and other readers are let in once the store has made the change.
     ///
-    /// A [`LockContext`] of the writer is not held from then on, and its `lost` reports `Released`. Take
+    /// A [`LockContext`](crate::LockContext) of the writer is not held from then on, and its `lost` reports `Released`. Take
     /// another one from the guard that this returns.
     ///
     /// # Errors
     /// [`StillEntered`](zlock_core::ErrorKind::StillEntered) while other guards of this hold exist; the loss of the lock, as
-    /// [`LockContext::lost`] returns it. The error contains the guard.
+    /// [`LockContext::lost`](crate::LockContext::lost) returns it. The error contains the guard.
     ///
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released, and nothing is left behind.

@@ -66,14 +66,14 @@ pub trait Links: Send + Sync {
     /// Creates a backend over a link that is [cut](Self::cut) from the beginning, so it has no session yet.
     async fn connect_cut(&self) -> Connection;
 
-    /// Breaks the connection so that the client notices, and refuses new ones.
+    /// Breaks the connection so that the client notices, and refuses new ones. Requests under way fail at once.
     async fn cut(&self, connection: &Connection);
 
     /// Lets nothing through in either direction, without the client noticing. Messages arrive after `heal`.
     async fn freeze(&self, connection: &Connection);
 
     /// Lets requests through, but no answers, which are lost for good. `heal` breaks the connection, so that the client
-    /// notices.
+    /// notices. The answer to a request that was sent before `heal` is lost, even if its caller is polled only later.
     async fn mute(&self, connection: &Connection);
 
     /// Repairs the link.

@@ -63,7 +63,7 @@ impl Own {
 }
 
 impl OwnNodes {
-    /// Adds a node. Call it when the response to its create has arrived.
+    /// Adds a node, by its ID, or a member, by its path. Call it when the response to its create has arrived.
     #[must_use = "the notice belongs into `Created`"]
     pub fn insert(&self, node_id: &NodeId) -> DeletionNotice {
         let mut state = self.0.lock();

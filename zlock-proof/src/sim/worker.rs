@@ -183,6 +183,8 @@ impl Worker {
             ErrorKind::Busy => true,
             // The time that the link takes may be all that there was.
             ErrorKind::Timeout(_) if world.plan.latency > 0 => true,
+            // A node that an operator deletes is replaced after a pause, which may be all that there was, too.
+            ErrorKind::Timeout(_) if is_replaced(error) => world.plan.operator,
             ErrorKind::Timeout(_) | ErrorKind::Unavailable | ErrorKind::SessionLost => disturbed,
             ErrorKind::Closed => closed,
             ErrorKind::NodeDeleted => world.plan.operator,
@@ -192,4 +194,10 @@ impl Worker {
             world.fail("needless error", || format!("c{client}: {error}"));
         }
     }
+}
+
+/// Returns `true` if an acquisition was about to replace its node, which an operator had deleted.
+fn is_replaced(error: &Error) -> bool {
+    let cause = error.cause().and_then(|cause| cause.downcast_ref::<Error>());
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::NodeDeleted)
 }

@@ -97,8 +97,10 @@ mod connect;
 mod fence;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod register;
 
-pub use connect::{Connect, connect, register};
+pub use connect::{Connect, connect};
+pub use register::register;
 pub use zlock_core::{
     Close, CloseReason, Environment, Error, ErrorKind, FencingToken, LockPath, MAX_DATA, Phase, Result,
     RetryPolicy, Session, SessionEvents, SessionId, SessionState, SessionTerms, TextOrFile, Value, Version,

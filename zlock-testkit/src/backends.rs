@@ -66,18 +66,21 @@ pub async fn suspended(backend: &impl CoordinationBackend) {
     until("suspended", async || events.current().state == SessionState::Suspended).await;
 }
 
-/// Collects what a listener is told from now on, up to this epoch and state.
-pub async fn told(events: &SessionEvents, last: (u64, SessionState)) -> JoinHandle<Vec<(u64, SessionState)>> {
+/// Records each state that a listener reports from now on, with its epoch, until this one.
+pub async fn record_states(
+    events: &SessionEvents,
+    last: (u64, SessionState),
+) -> JoinHandle<Vec<(u64, SessionState)>> {
     let mut listener = events.listen();
     listener.next().await;
     tokio::spawn(async move {
-        let mut told = Vec::new();
-        while told.last() != Some(&last)
+        let mut states = Vec::new();
+        while states.last() != Some(&last)
             && let Some(session) = listener.next().await
         {
-            told.push((session.epoch, session.state));
+            states.push((session.epoch, session.state));
         }
-        told
+        states
     })
 }
 

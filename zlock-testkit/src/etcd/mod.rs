@@ -9,7 +9,9 @@ use zlock_core::{CoordinationBackend, Label, LockPath, Needs, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 
 pub use self::store::EtcdStore;
-pub use crate::backends::{connected, create, lost_and_gone, path, release, suspended, token, told, watch};
+pub use crate::backends::{
+    connected, create, lost_and_gone, path, record_states, release, suspended, token, watch,
+};
 use crate::{Etcd, FaultProxy, ready};
 
 /// The TTL of sessions in tests about sessions.

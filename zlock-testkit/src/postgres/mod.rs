@@ -11,7 +11,9 @@ use zlock_postgres::{PostgresBackend, PostgresOptions};
 
 pub use self::raw::{RawListed, RawNode, begin_session, create_node, delete_node, sqlstate};
 pub use self::store::PostgresStore;
-pub use crate::backends::{connected, create, lost_and_gone, path, release, suspended, token, told, watch};
+pub use crate::backends::{
+    connected, create, lost_and_gone, path, record_states, release, suspended, token, watch,
+};
 use crate::{FaultProxy, PostgresServer};
 
 /// The timeout of sessions in tests about sessions.

@@ -17,7 +17,9 @@ use zookeeper_client::{Acls, Client, CreateMode};
 pub use self::meter::{Counts, FOREVER, Meter, cost};
 pub use self::relay::{Relay, operation};
 pub use self::store::ZkStore;
-pub use crate::backends::{connected, create, lost_and_gone, path, release, suspended, token, told, watch};
+pub use crate::backends::{
+    connected, create, lost_and_gone, path, record_states, release, suspended, token, watch,
+};
 use crate::{FaultProxy, ZooKeeper};
 
 /// A session timeout for tests about sessions. A link counts as dead after 0.8 seconds of silence.

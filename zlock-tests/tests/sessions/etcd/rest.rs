@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, SessionState, Target};
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::etcd::{
-    self, Linked, TTL, connected, create, linked, names, observer, options, path, told,
+    self, Linked, TTL, connected, create, linked, names, observer, options, path, record_states,
 };
 use zlock_testkit::{
     Cut, Etcd, EtcdCluster, Flow, etcd_or_skip, have_etcd, have_strace, limit, limit_if, limit_to_if, until,
@@ -150,11 +150,11 @@ async fn a_session_at_rest_that_hears_nothing_is_given_up() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         let l = linked(server).await;
-        let told = told(&l.backend.session_events(), (1, SessionState::Lost)).await;
+        let states = record_states(&l.backend.session_events(), (1, SessionState::Lost)).await;
         at_rest(&l.backend).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
+        assert_eq!(states.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
         l.proxy.heal().await;
         connected(&l.backend, 2).await;
     })

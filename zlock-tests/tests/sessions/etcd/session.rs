@@ -9,7 +9,7 @@ use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, SessionState, Tar
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Release};
 use zlock_testkit::etcd::{
-    self, TTL, connected, create, linked, lost_and_gone, names, observer, path, revoke, told, watch,
+    self, TTL, connected, create, linked, lost_and_gone, names, observer, path, record_states, revoke, watch,
 };
 use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_if, limit_to_if, until};
 
@@ -81,7 +81,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
     limit_to_if(Duration::from_secs(120), have_etcd(), async {
         let server = Etcd::start().await;
         let backend = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
-        let told = told(&backend.session_events(), (1, SessionState::Connected)).await;
+        let states = record_states(&backend.session_events(), (1, SessionState::Connected)).await;
         let client = Client::new(backend);
         let other = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
         let other = Client::new(other).mutex("/app/lock").unwrap();
@@ -91,7 +91,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         server.stop();
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
-        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
+        assert_eq!(states.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
         assert!(held.is_held() && !waiting.is_finished());
         assert_eq!(held.release().await.unwrap(), Release::Released);
         assert_eq!(waiting.await.unwrap().release().await.unwrap(), Release::Released);
@@ -141,7 +141,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         let l = linked(server).await;
         let path = path("outage");
         let made = create(&l.backend, &path, Label::Lock).await;
-        let told = told(&l.backend.session_events(), (2, SessionState::Connected)).await;
+        let states = record_states(&l.backend.session_events(), (2, SessionState::Connected)).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
         l.backend.session_events().ended(1).await;
@@ -150,7 +150,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         let (later, ()) = tokio::join!(later, l.proxy.heal());
         assert_eq!(later.epoch, 2);
         assert_eq!(
-            told.await.unwrap(),
+            states.await.unwrap(),
             [(1, SessionState::Suspended), (1, SessionState::Lost), (2, SessionState::Connected)]
         );
         assert_eq!(names(&l.observer, &path).await, [later.node.name.to_string()]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, SessionState, Target};
 use zlock_testkit::zk::{
-    self, Linked, SESSION, connected, create, linked, lost_and_gone, names, observer, path, told,
+    self, Linked, SESSION, connected, create, linked, lost_and_gone, names, observer, path, record_states,
 };
 use zlock_testkit::{
     Cut, Ensemble, FaultProxy, Flow, ZooKeeper, end_zookeeper_session, have_zookeeper, limit, limit_if,
@@ -143,11 +143,11 @@ async fn an_idle_session_that_hears_nothing_is_lost() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let l = linked(server).await;
-        let told = told(&l.backend.session_events(), (1, SessionState::Lost)).await;
+        let states = record_states(&l.backend.session_events(), (1, SessionState::Lost)).await;
         sleep(SESSION).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
-        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
+        assert_eq!(states.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Lost)]);
         l.proxy.heal().await;
         connected(&l.backend, 2).await;
     })

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, ErrorKind, Label, SessionState, Target, WatchEvent};
 use zlock_testkit::zk::{
-    Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path, told, watch,
+    Relay, SESSION, backend, connected, create, linked, linked_with, names, operation, path, record_states,
+    watch,
 };
 use zlock_testkit::{
     Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, have_zookeeper, limit, limit_to_if, until, zk_op,
@@ -56,11 +57,11 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         let made = create(&backend, &path, Label::Lock).await;
         let waiter = create(&backend, &path, Label::Lock).await;
         let watch = watch(&backend, &path, &made.node).await;
-        let told = told(&backend.session_events(), (1, SessionState::Connected)).await;
+        let states = record_states(&backend.session_events(), (1, SessionState::Connected)).await;
         server.stop();
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
-        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
+        assert_eq!(states.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
         backend.delete(&path, &Target::Node(made.node), None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);
         assert_eq!(backend.children(&path, None).await.unwrap().position(&waiter.node.id), Some(0));
@@ -78,7 +79,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         let path = path("outage");
         let made = create(&l.backend, &path, Label::Lock).await;
         let watch = watch(&l.backend, &path, &made.node).await;
-        let told = told(&l.backend.session_events(), (2, SessionState::Connected)).await;
+        let states = record_states(&l.backend.session_events(), (2, SessionState::Connected)).await;
         l.proxy.refuse().await;
         l.proxy.cut(Cut::Fin);
         assert_eq!(watch.await, WatchEvent::Changed, "it fires with its session");
@@ -91,7 +92,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         };
         let (later, ()) = tokio::join!(later, l.proxy.heal());
         assert_eq!(
-            told.await.unwrap(),
+            states.await.unwrap(),
             [(1, SessionState::Suspended), (1, SessionState::Lost), (2, SessionState::Connected)]
         );
         until("the first is gone", async || names(&l.observer, &path).await == [later.node.name.to_string()])

@@ -86,6 +86,9 @@ pub enum ErrorKind {
     /// does not fail with this kind: it asks again. On ZooKeeper, also returned when the client already watches as much as
     /// it can. Try again later.
     Unavailable,
+    /// The store was restarted or replaced and may have lost commits, so it grants nothing until all that was granted before is certainly
+    /// over: about as long as its longest session timeout. Try again later. Only stores without sessions, such as PostgreSQL, have it.
+    Settling,
     /// The store returned an unexpected response; the cause has the details. Report it as a bug.
     Unexpected,
 }
@@ -142,6 +145,7 @@ impl ErrorKind {
             ErrorKind::ShuttingDown => ("shutting_down", "the client is shutting down"),
             ErrorKind::NotAuthorized => ("not_authorized", "not authorized"),
             ErrorKind::Unavailable => ("unavailable", "no server available"),
+            ErrorKind::Settling => ("settling", "nothing is granted yet after a failover or a restart"),
             ErrorKind::Unexpected => ("unexpected", "unexpected answer"),
         }
     }
@@ -286,6 +290,7 @@ impl Error {
                 | ErrorKind::SessionLost
                 | ErrorKind::NodeDeleted
                 | ErrorKind::Unavailable
+                | ErrorKind::Settling
         )
     }
 

@@ -11,6 +11,7 @@
 //! - [`Beats`] decides when heartbeats are due and what follows from them; [`keep_alive`] sends them.
 //! - [`Attempts`] are the attempts at a new session: the pauses before them, and the time of each.
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
+//! - [`InFlight`] decides whether a request has to wait for those in flight, so that requests that wait can be sent together.
 //! - [`FailureLog`] decides which failures of an outage are logged.
 //! - [`write_value`] is the loop of the write of a value, to which a store supplies a [`ValueStore`]. [`Receipts`] are what these
 //!   writes leave in the store, so that a lost response does no harm. A [`WriteReceipt`] does the same for other requests.
@@ -25,6 +26,7 @@ mod budget;
 mod contents;
 mod failure;
 mod failure_log;
+mod in_flight;
 mod options;
 mod receipts;
 mod repeat;
@@ -39,6 +41,7 @@ pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
 pub use failure_log::FailureLog;
+pub use in_flight::InFlight;
 pub use options::files::Files;
 pub use options::srv::Srv;
 pub use options::tls::Tls;

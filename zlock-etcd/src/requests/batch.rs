@@ -1,8 +1,7 @@
 //! Writes that leave together, as nested transactions of one.
 //!
-//! A write leaves at once while fewer than two are in flight. Otherwise it waits, and when one of these is answered, all that
-//! wait leave as one transaction without a condition. Each of its operations is a nested transaction with conditions of its
-//! own, or a delete without one, and has an outcome of its own.
+//! [`InFlight`] determines whether a write leaves at once or waits. All that wait leave as one transaction without a condition. Each
+//! of its operations is a nested transaction with conditions of its own, or a delete without one, and has an outcome of its own.
 //!
 //! | rule | reason |
 //! |---|---|
@@ -10,13 +9,12 @@
 //! | a write that raises a fence is in no batch | the server refuses a transaction that puts a key twice |
 //! | a batch that is refused is sent again, one write at a time | one write may be refused where the others are not |
 //! | the outcome of a batch without an answer is unknown for each of its writes | the server executes all or none |
-//! | a request that takes twice as long as usual is no longer waited for | its server may be silent |
 //! | batches are sent by the backend's runtime | the callers' futures may be dropped, or never polled again |
 //! | the permissions for each write are checked apart | some servers do not check nested ones (advisory GHSA-rfx7-8w68-q57q) |
 //!
 //! A second write of a queue waits for no batch, since it could not join one: it leaves at once, as if there were no batches.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,16 +22,13 @@ use std::time::Duration;
 use etcd_client::Txn;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
-use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
+use zlock_core::kit::{Failure as _, InFlight, Interrupted, SessionKey};
 use zlock_core::{Mutex, SessionEvents, SessionState};
 
 use crate::config::EtcdOptions;
 use crate::connection::connect::{By, Endpoints};
 use crate::error::Failure;
 use crate::requests::txn::{Answer, Request, Write};
-
-/// The number of requests in flight up to which a write waits for none.
-const MAX_IN_FLIGHT: usize = 2;
 
 /// The maximum number of writes in a batch.
 const MAX_WRITES: usize = 32;
@@ -43,12 +38,6 @@ const MAX_BYTES: usize = 256 * 1024;
 
 /// The server's default for the number of operations in a transaction.
 const MAX_OPERATIONS: usize = 128;
-
-/// The time that an answer is assumed to take before there was one.
-const FIRST_GUESS: Duration = Duration::from_millis(10);
-
-/// The least time that an answer is assumed to take.
-const MIN_USUAL: Duration = Duration::from_millis(1);
 
 /// The writes of a backend.
 pub(crate) struct Batches {
@@ -65,16 +54,12 @@ pub(crate) struct Batches {
 }
 
 struct State {
-    /// By number: when each was sent.
-    in_flight: BTreeMap<u64, Instant>,
-    next_number: u64,
+    in_flight: InFlight,
     waiting: VecDeque<Waiting>,
     /// The queues of those that wait: their keys' prefixes.
     queues: BTreeSet<Arc<str>>,
     /// Whether there is a task that sends what waits.
     is_sending: bool,
-    /// The time that an answer usually takes.
-    usual: Duration,
     operations: Limit,
     bytes: Limit,
 }
@@ -113,12 +98,10 @@ enum Next {
 impl Batches {
     pub(crate) fn new(endpoints: Arc<Endpoints>, options: &EtcdOptions, events: SessionEvents) -> Self {
         let state = State {
-            in_flight: BTreeMap::new(),
-            next_number: 0,
+            in_flight: InFlight::new(),
             waiting: VecDeque::new(),
             queues: BTreeSet::new(),
             is_sending: false,
-            usual: FIRST_GUESS,
             operations: Limit::new(MAX_OPERATIONS),
             bytes: Limit::new(MAX_BYTES),
         };
@@ -174,7 +157,7 @@ impl Batches {
             return Way::Aside;
         }
         let (now, state) = (Instant::now(), &mut *self.state.lock());
-        if state.waiting.is_empty() && state.full_until(now).is_none() {
+        if state.waiting.is_empty() && state.in_flight.full_until(now).is_none() {
             return Way::Now(self.begin(state, now));
         }
         let queue = write.keys.prefix();
@@ -193,10 +176,7 @@ impl Batches {
     }
 
     fn begin(self: &Arc<Self>, state: &mut State, now: Instant) -> InFlightGuard {
-        let number = state.next_number;
-        state.next_number += 1;
-        state.in_flight.insert(number, now);
-        InFlightGuard { batches: self.clone(), number, sent: now }
+        InFlightGuard { batches: self.clone(), number: state.in_flight.begin(now), sent: now }
     }
 
     async fn send_what_waits(self: Arc<Self>) {
@@ -218,7 +198,7 @@ impl Batches {
     fn next(self: &Arc<Self>) -> Next {
         let (now, session) = (Instant::now(), self.events.current());
         let state = &mut *self.state.lock();
-        if let Some(until) = state.full_until(now).filter(|_| !state.waiting.is_empty()) {
+        if let Some(until) = state.in_flight.full_until(now).filter(|_| !state.waiting.is_empty()) {
             return Next::Wait(until);
         }
         let mut batch = Vec::new();
@@ -300,13 +280,6 @@ impl fmt::Debug for Batches {
 }
 
 impl State {
-    /// Returns the instant until which a write has to wait for those in flight. `None` if it need not wait.
-    fn full_until(&self, now: Instant) -> Option<Instant> {
-        let overdue = self.in_flight.values().map(|sent| *sent + self.usual * 2);
-        let counts = overdue.filter(|overdue| *overdue > now);
-        if counts.clone().count() < MAX_IN_FLIGHT { None } else { counts.min() }
-    }
-
     /// Returns `true` if one more write fits into the batch. The first one always does.
     fn fits(&self, batch: &[Waiting], write: &Write, has_identity: bool) -> bool {
         let writes = || batch.iter().map(|waiting| &*waiting.write).chain([write]);
@@ -314,12 +287,6 @@ impl State {
             || batch.len() < MAX_WRITES
                 && operations(writes(), has_identity) <= self.operations.allowed()
                 && writes().map(|write| write.bytes).sum::<usize>() <= self.bytes.allowed()
-    }
-
-    fn answered(&mut self, after: Duration) {
-        // A single outlier, such as that of a caller that did not poll, has little weight.
-        let time = after.min(self.usual * 2);
-        self.usual = ((self.usual * 7 + time) / 8).max(MIN_USUAL);
     }
 }
 
@@ -358,15 +325,14 @@ struct InFlightGuard {
 
 impl InFlightGuard {
     fn end(self, is_answered: bool) {
-        if is_answered {
-            self.batches.state.lock().answered(self.sent.elapsed());
-        }
+        self.batches.state.lock().in_flight.end(self.number, Instant::now(), is_answered);
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.batches.state.lock().in_flight.remove(&self.number);
+        // A no-op after `end`. A future may be dropped where the thread's clock no longer exists.
+        self.batches.state.lock().in_flight.end(self.number, self.sent, false);
         self.batches.changed.notify_one();
     }
 }
@@ -403,35 +369,7 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
-    use tokio::runtime::Handle;
-    use zlock_core::kit::Sessions;
-
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_are_waited_for_no_longer_than_twice_a_usual_answer() {
-        let options = EtcdOptions::new(["127.0.0.1:1"]);
-        let endpoints = Arc::new(Endpoints::new(options.clone(), Handle::current()));
-        let sessions = Sessions::<()>::new("refused");
-        let batches = Arc::new(Batches::new(endpoints, &options, sessions.events()));
-        let begin = || batches.begin(&mut batches.state.lock(), Instant::now());
-        let full_until = || batches.state.lock().full_until(Instant::now());
-        let one = begin();
-        assert_eq!(full_until(), None);
-        let two = begin();
-        assert_eq!(full_until(), Some(Instant::now() + FIRST_GUESS * 2));
-        drop(one);
-        assert_eq!(full_until(), None);
-        let three = begin();
-        tokio::time::advance(FIRST_GUESS * 2).await;
-        assert_eq!(full_until(), None, "both are late");
-        // A caller that polls late does not make later requests wait for minutes.
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        two.end(true);
-        drop(three);
-        let _both = [begin(), begin()];
-        assert!(full_until() < Some(Instant::now() + FIRST_GUESS * 3));
-    }
 
     #[test]
     fn a_limit_is_found_by_bisection() {

@@ -56,7 +56,7 @@ pub struct Entry {
     pub data: Vec<u8>,
 }
 
-/// A condition of a [`Tx`]. It fails with the entry that it found.
+/// A condition of a [`Tx`]. It fails with the entry that it found, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cond {
     /// There is no entry with this key.
@@ -273,6 +273,8 @@ pub struct Beaten {
     pub swept: u64,
     /// For each known entry, whether it exists and belongs to the session.
     pub exists: Vec<bool>,
+    /// Whether the time of [`Beat::watched`] was added.
+    pub added: bool,
 }
 
 /// A session of another client.
@@ -444,6 +446,11 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     /// The connections for writes.
     type Lane: Lane;
 
+    /// Returns a check of the files that the options name, which reads them. `None`, the default, if there are none.
+    fn files(&self) -> Option<Box<dyn FnOnce() -> Result<(), String> + Send>> {
+        None
+    }
+
     /// Returns what requests may contain.
     fn limits(&self) -> Limits;
 
@@ -481,7 +488,7 @@ pub enum Wire {
 /// A connection whose requests wait for nobody.
 #[async_trait]
 pub trait Calm: Debug + Send + Sync + 'static {
-    /// Ends the last session of this client, and begins another.
+    /// Ends the last session of this client, and begins another. The connection receives the hints for it from then on.
     ///
     /// # Errors
     /// [`Fault::Busy`] if a transaction of the last session is in flight; [`Fault::Invalid`] if the timeout is above the longest.
@@ -509,6 +516,10 @@ pub trait Calm: Debug + Send + Sync + 'static {
     /// Returns those of these sessions that exist, in any order.
     async fn look(&self, sessions: &[SessionId]) -> Result<Vec<Seen>, Fault>;
 
+    /// Returns sessions that have had no heartbeat for at least twice their timeout by the clock of the store, at most so many. That is
+    /// only a reason to look at them.
+    async fn silent(&self, limit: usize) -> Result<Vec<SessionId>, Fault>;
+
     /// Adds to the time for which clients have watched sessions: for each one that is exactly as it was seen, the time that
     /// follows it.
     async fn watched(&self, seen: &[(Seen, Duration)]) -> Result<(), Fault>;
@@ -528,6 +539,15 @@ pub trait Calm: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Fault::SessionOver`] if the session is over.
     async fn changed(&self, session: SessionId, marks: &[Mark]) -> Result<(u64, Vec<usize>), Fault>;
+
+    /// Begins a new incarnation, if this one is the live one: tables were put back under a running server.
+    async fn restored(&self, incarnation: u64) -> Result<(), Fault>;
+
+    /// Completes when the connection has ended.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    async fn closed(&self);
 }
 
 /// A connection for the writes of a session.

@@ -1,0 +1,261 @@
+//! The engine's part of the session loop of `zlock_core::kit`: a session is a row that heartbeats renew.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use zlock_core::kit::{Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
+use zlock_core::{Close, NodeId, SessionId};
+
+use crate::ledger::{Beat, Begin, Calm as _, End, Ended, Fault, History, Ledger};
+use crate::observe::observe_forever;
+use crate::poll::poll_forever;
+use crate::requests::send_forever;
+use crate::shared::{Live, Shared};
+
+/// The timeout of a session at rest, which owns nothing.
+const REST: Duration = Duration::from_secs(600);
+
+/// The pause before another attempt at a sweep.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The sessions of a backend, for the loop that keeps them.
+pub(crate) struct Keeper<L: Ledger>(pub(crate) Arc<Shared<L>>);
+
+/// A session that has begun at the store, at rest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    history: History,
+    sent: Instant,
+    received: Instant,
+}
+
+impl<L: Ledger> SessionStore for Keeper<L> {
+    type Granted = Granted;
+    type Kept = Granted;
+    type Live = Live;
+    type Failure = Fault;
+
+    fn sessions(&self) -> &Sessions<Live> {
+        &self.0.sessions
+    }
+
+    fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    fn files(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + 'static> {
+        self.0.ledger.files()
+    }
+
+    fn patience(&self) -> (Duration, Duration) {
+        (self.0.options.answer_time() * 2, self.options().connect_timeout)
+    }
+
+    async fn begin(&self, old: Option<SessionId>, patience: Duration) -> Result<Begun<Granted>, Fault> {
+        let shared = &self.0;
+        if let Some(old) = old {
+            end(shared, old, patience).await?;
+        }
+        let calm = shared.calm(None).await?;
+        let timeout = shared.options.session_timeout;
+        // A sequence would give the number of a session that a failover has lost to another client.
+        let session = SessionId::new(fastrand::u64(1..1 << 63));
+        let begin = Begin { session, last: old, timeout, rest: REST };
+        let sent = Instant::now();
+        let history = shared.ask(&calm, patience, calm.begin(&begin)).await?;
+        shared.has_begun(session).await;
+        let granted = Granted { history, sent, received: Instant::now() };
+        Ok(Begun { id: session, timeout, deadline: sent + shared.life(), granted })
+    }
+
+    fn publish(&self, _: SessionKey, granted: Granted) -> (Live, Granted) {
+        self.0.hub.begin(granted.history.incarnation);
+        (Live::new(granted.history, granted.received), granted)
+    }
+
+    async fn keep(&self, session: SessionKey, granted: &mut Granted) -> Over {
+        let shared = &self.0;
+        let Ok(live) = shared.live(session) else { return Over::Lost };
+        let mut beats =
+            Beats::new(granted.sent, shared.life(), shared.options.session_timeout / 3).resting(REST / 3);
+        if live.may_rest() {
+            // It owns nothing yet.
+            shared.sessions.rest(session);
+        } else {
+            beats.woken(granted.sent);
+        }
+        let mut heartbeats = Heartbeats { shared, session, live: &live };
+        tokio::select! {
+            biased;
+            over = keep_alive(&shared.sessions, session, beats, &mut heartbeats) => over,
+            never = send_forever(shared, session, &live.requests) => match never {},
+            never = poll_forever(shared, session) => match never {},
+            never = observe_forever(shared, session) => match never {},
+            never = sweep_forever(shared, session, &live) => match never {},
+        }
+    }
+
+    async fn end(&self, id: SessionId, _: Option<&mut Granted>) -> Result<Close, Fault> {
+        let (shared, limit) = (&self.0, self.0.options.answer_time());
+        let calm = shared.calm(None).await?;
+        // Other clients that are as short-lived as this one go on from there.
+        let spans = shared.deaths.lock().spans(Instant::now());
+        if !spans.is_empty() {
+            shared.ask(&calm, limit, calm.watched(&spans)).await?;
+        }
+        end(shared, id, limit).await?;
+        Ok(Close::Ended)
+    }
+}
+
+/// Ends an own session and removes what it owns.
+async fn end<L: Ledger>(shared: &Shared<L>, session: SessionId, limit: Duration) -> Result<(), Fault> {
+    loop {
+        let calm = shared.calm(None).await?;
+        let ended = shared.ask(&calm, limit, calm.end(&[End { session, beat: None }], &[])).await?;
+        match ended.first() {
+            Some(Ended::More) => {}
+            Some(Ended::Busy) => return Err(Fault::Busy),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Counts a heartbeat, and compares the session's entries with those that it is known to have. Returns whether the session rests at
+/// the store, and when the request was sent.
+///
+/// # Errors
+/// Also [`Fault::SessionOver`].
+pub(crate) async fn beat<L: Ledger>(
+    shared: &Shared<L>,
+    session: SessionKey,
+    live: &Live,
+    rests: bool,
+) -> Result<(bool, Instant), Fault> {
+    let own = shared.sessions.own();
+    let calm = shared.calm(Some(session.id)).await?;
+    let (mark, rests) = (own.mark(), rests && live.may_rest());
+    let asked: Vec<_> = {
+        let known = live.known.lock();
+        own.node_ids().into_iter().filter_map(|id| known.get(&id).cloned().map(|entry| (id, entry))).collect()
+    };
+    let sent = Instant::now();
+    let watched = {
+        let past = &mut *live.past.lock();
+        let span = past.quiet.as_mut().and_then(|quiet| quiet.send(sent));
+        span.map(|(seen, span)| (past.history.incarnation, seen, span))
+    };
+    let beat = Beat {
+        number: live.next_beat(),
+        timeout: if rests { REST } else { shared.options.session_timeout },
+        known: asked.iter().map(|(_, entry)| entry.clone()).collect(),
+        watched,
+    };
+    let beaten = shared.ask(&calm, shared.options.beat_time(), calm.beat(session.id, &beat)).await?;
+    let asked_ids: BTreeSet<_> = asked.iter().map(|(id, _)| id.clone()).collect();
+    let exists = asked.into_iter().zip(beaten.exists).filter(|(_, exists)| *exists);
+    let present: BTreeSet<NodeId> = exists.map(|((id, _), _)| id).collect();
+    own.compare_part(mark, &present, |id| asked_ids.contains(id));
+    if let Err(error) = saw(live, beat.number, beaten.history, beaten.added) {
+        // Tables were put back under the running server: nothing that was granted can be relied on.
+        tracing::error!(session = %session.id, "{error}");
+        shared.ask(&calm, shared.options.beat_time(), calm.restored(beaten.history.incarnation)).await?;
+        return Err(Fault::SessionOver);
+    }
+    if beaten.swept != beaten.history.incarnation {
+        live.unswept.notify_one();
+    }
+    Ok((rests, sent))
+}
+
+/// Records what an answer says of the store's history.
+///
+/// # Errors
+/// The history has gone back within an incarnation.
+fn saw(live: &Live, beat: u64, history: History, added: bool) -> Result<(), &'static str> {
+    let past = &mut *live.past.lock();
+    if beat < past.beat {
+        return Ok(());
+    }
+    let last = past.history;
+    let is_same = last.incarnation == history.incarnation;
+    past.quiet = match (&past.quiet, history.watched) {
+        (Some(quiet), Some(watched)) if is_same => {
+            let mut quiet = *quiet;
+            quiet.saw(watched, Instant::now(), added);
+            Some(quiet)
+        }
+        (_, watched) => watched.map(|watched| crate::watched::Watched::new(watched, Instant::now())),
+    };
+    (past.beat, past.history) = (beat, history);
+    if is_same && (history.number < last.number || history.position < last.position) {
+        return Err(
+            "the store's history has gone back without a restart: a backup was put back, or this is a copy",
+        );
+    }
+    Ok(())
+}
+
+struct Heartbeats<'a, L: Ledger> {
+    shared: &'a Shared<L>,
+    session: SessionKey,
+    live: &'a Live,
+}
+
+impl<L: Ledger> zlock_core::kit::Beat for Heartbeats<'_, L> {
+    type Failure = Fault;
+
+    async fn beat(&mut self, at_rest: bool, _: Instant) -> Result<Option<bool>, Fault> {
+        self.shared.close_idle().await;
+        match beat(self.shared, self.session, self.live, at_rest).await {
+            Ok((rests, _)) => Ok(Some(rests)),
+            Err(Fault::SessionOver) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn doubted(&mut self) {
+        tokio::select! {
+            biased;
+            () = self.shared.broken() => {}
+            () = self.shared.doubt.notified() => {}
+        }
+    }
+
+    fn servers(&self) -> usize {
+        1
+    }
+}
+
+/// Sweeps the session after each restart of the store that has ended no session: removes its nodes whose delete was undone.
+async fn sweep_forever<L: Ledger>(shared: &Shared<L>, session: SessionKey, live: &Live) -> Infallible {
+    loop {
+        live.unswept.notified().await;
+        loop {
+            match sweep(shared, session, live).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(fault) => tracing::debug!(?fault, "the session is not swept yet"),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Makes one attempt. Returns `false` if the store was restarted again meanwhile.
+async fn sweep<L: Ledger>(shared: &Shared<L>, session: SessionKey, live: &Live) -> Result<bool, Fault> {
+    let (limit, calm) = (shared.options.answer_time(), shared.calm(Some(session.id)).await?);
+    let (incarnation, nodes) = shared.ask(&calm, limit, calm.nodes(session.id)).await?;
+    // Judged when the answer has arrived: what was created later is not in it.
+    let strays: Vec<_> = {
+        let known = live.known.lock();
+        nodes.into_iter().filter(|id| !known.contains_key(&NodeId::new(&**id))).collect()
+    };
+    if !strays.is_empty() {
+        tracing::info!(session = %session.id, count = strays.len(), "removing nodes whose deletion a crash has undone");
+    }
+    shared.ask(&calm, limit, calm.sweep(session.id, incarnation, &strays)).await
+}

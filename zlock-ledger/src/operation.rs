@@ -1,0 +1,142 @@
+//! What all operations have in common: their budget, and the way of a request.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use zlock_core::kit::{Budget, Interrupted, SessionKey};
+use zlock_core::{DeletionNotice, LockPath, NodeId};
+
+use crate::hub::Watching;
+use crate::keeper::beat;
+use crate::ledger::{Calm as _, Entry, Fault, Kind, Ledger, Outcome, Range, Read, Scope, Tx};
+use crate::shared::{Live, Shared};
+
+/// A running operation.
+pub(crate) struct Operation<'a, L: Ledger> {
+    pub(crate) shared: &'a Arc<Shared<L>>,
+    /// What it is about.
+    pub(crate) scope: Scope,
+    pub(crate) budget: Budget<'a, Live>,
+}
+
+impl<'a, L: Ledger> Operation<'a, L> {
+    pub(crate) fn new(
+        shared: &'a Arc<Shared<L>>,
+        name: &'static str,
+        kind: Kind,
+        path: &'a LockPath,
+    ) -> Self {
+        let budget = Budget::new(&shared.sessions, &shared.options, name, path);
+        Operation { shared, scope: shared.scope(kind, path), budget }
+    }
+
+    /// Executes a transaction, and records if its outcome is unknown.
+    ///
+    /// # Cancel safety
+    /// It may still take effect, but not after a later one of the session about the same scope was answered.
+    pub(crate) async fn transact(&mut self, session: SessionKey, tx: Tx) -> Result<Outcome, Fault> {
+        let (shared, until) = (self.shared, self.budget.deadline());
+        let live = shared.live(session)?;
+        shared.sessions.connected(session, until).await?;
+        let answer = shared.sessions.run_until_ended(session, until, live.requests.send(tx)).await;
+        let answer = shared.judge(session, answer.unwrap_or_else(|interrupted| Err(interrupted.into())));
+        self.budget.record(answer)
+    }
+
+    /// Executes a transaction that gives the session an entry, and adds that to what it owns. At rest, a heartbeat is sent beside it: from
+    /// then on the session has its short timeout, and the answer proves until when it lives.
+    ///
+    /// Returns `None` instead of the notice if the entry is not the session's.
+    pub(crate) async fn own(
+        &mut self,
+        session: SessionKey,
+        id: &NodeId,
+        key: &str,
+        tx: Tx,
+    ) -> Result<(Outcome, Option<DeletionNotice>), Fault> {
+        let shared = self.shared;
+        let live = shared.live(session)?;
+        live.known.lock().insert(id.clone(), (self.scope.clone(), key.to_owned()));
+        let proof = async {
+            match shared.sessions.session().deadline {
+                Some(_) => Ok(None),
+                None => self::prove(shared, session, &live).await.map(Some),
+            }
+        };
+        let (outcome, proof) = tokio::join!(self.transact(session, tx), proof);
+        let outcome = outcome?;
+        let is_own = |entry: &Entry| entry.owner == Some(session.id);
+        let there = outcome.failed.as_ref().map_or(outcome.written.first(), |(_, found)| Some(found));
+        if !there.and_then(Option::as_ref).is_some_and(is_own) {
+            live.known.lock().remove(id);
+            return Ok((outcome, None));
+        }
+        // Until the caller knows the entry.
+        self.budget.ambiguous = true;
+        let deletion = match shared.sessions.insert_own_if_active(session, id)? {
+            Some(deletion) => deletion,
+            None => {
+                let until = self.budget.deadline();
+                let deadline = match proof? {
+                    Some(deadline) => deadline,
+                    // The session was put at rest while the request was on its way.
+                    None => {
+                        shared
+                            .sessions
+                            .run_until_ended(session, until, prove(shared, session, &live))
+                            .await??
+                    }
+                };
+                shared.sessions.insert_own(session, id, deadline)?
+            }
+        };
+        self.budget.ambiguous = false;
+        Ok((outcome, Some(deletion)))
+    }
+
+    /// Reads entries over the calm connection.
+    pub(crate) async fn read(
+        &self,
+        session: SessionKey,
+        range: Range,
+        data: bool,
+    ) -> Result<Vec<Entry>, Fault> {
+        let (shared, until) = (self.shared, self.budget.deadline());
+        shared.sessions.connected(session, until).await?;
+        let floor = shared.live(session)?.floors.lock().get(&self.scope);
+        let read = Read { scope: self.scope.clone(), range, floor, data };
+        let answer = async {
+            let calm = shared.calm(Some(session.id)).await?;
+            shared.ask(&calm, shared.options.answer_time(), calm.read(session.id, &read)).await
+        };
+        let answer = shared.sessions.run_until_ended(session, until, answer).await?;
+        shared.judge(session, answer)
+    }
+
+    /// Arms a watch on an entry or on the whole scope, and reads it.
+    pub(crate) async fn watch(
+        &self,
+        session: SessionKey,
+        key: Option<&str>,
+        data: bool,
+    ) -> Result<(Vec<Entry>, Watching), Fault> {
+        let watching = self.shared.hub.arm(&self.scope, key);
+        let range = key.map_or(Range::All, |key| Range::Key(key.to_owned()));
+        let entries = self.read(session, range, data).await?;
+        watching.read(&entries, session.id);
+        self.shared.suspects.notify_one();
+        Ok((entries, watching))
+    }
+}
+
+/// Sends a heartbeat that shows that the session lives. Returns until when.
+async fn prove<L: Ledger>(shared: &Shared<L>, session: SessionKey, live: &Live) -> Result<Instant, Fault> {
+    match beat(shared, session, live, false).await {
+        Ok((_, sent)) => Ok(sent + shared.life()),
+        Err(Fault::SessionOver) => {
+            shared.sessions.lose(session);
+            Err(Interrupted::SessionLost.into())
+        }
+        Err(fault) => Err(fault),
+    }
+}

@@ -83,7 +83,7 @@ impl Deaths {
         }
         let is_over = |session: &&SessionId| !found.iter().any(|seen| seen.session == **session);
         let over: Vec<_> = asked.iter().filter(is_over).copied().collect();
-        over.iter().for_each(|session| drop(self.sessions.remove(session)));
+        self.sessions.retain(|session, _| !over.contains(session));
         over
     }
 

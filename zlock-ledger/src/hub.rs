@@ -65,9 +65,11 @@ impl Watching {
     /// Sets what was read of it, in the order of the entries.
     pub(crate) fn read(&self, entries: &[Entry], own: SessionId) {
         let seen = mark(entries);
-        // Of a whole scope, those before the own entry; or the last ones.
-        let end = entries.iter().rposition(|entry| entry.owner == Some(own)).unwrap_or(entries.len());
-        let owners = owners(&entries[..end], own);
+        // Of a whole scope, those before the own entry, and in a group then those behind it.
+        let position = entries.iter().rposition(|entry| entry.owner == Some(own)).unwrap_or(entries.len());
+        let (before, behind) = entries.split_at(position);
+        let behind = if self.what.0.kind == Kind::Group { behind } else { &[] };
+        let owners = owners(behind.iter().chain(before), own);
         let is_place = self.what.1.is_some() && self.what.0.kind == Kind::Queue;
         let place = entries.first().filter(|_| is_place).map(|entry| entry.created);
         self.hub.change(self, |armed| (armed.seen, armed.owners, armed.place) = (Some(seen), owners, place));
@@ -93,9 +95,12 @@ impl Drop for Watching {
 }
 
 /// Returns the owners of entries, but for the own session, the last one first.
-pub(crate) fn owners(entries: &[Entry], own: SessionId) -> Vec<SessionId> {
+pub(crate) fn owners<'a>(
+    entries: impl IntoIterator<Item = &'a Entry, IntoIter: DoubleEndedIterator>,
+    own: SessionId,
+) -> Vec<SessionId> {
     let mut owners = Vec::new();
-    for owner in entries.iter().rev().filter_map(|entry| entry.owner) {
+    for owner in entries.into_iter().rev().filter_map(|entry| entry.owner) {
         if owner != own && !owners.contains(&owner) && owners.len() < MAX_OWNERS {
             owners.push(owner);
         }
@@ -275,5 +280,107 @@ impl Hub {
         let state = self.state.lock();
         let scopes: BTreeSet<_> = state.watches.keys().map(|(scope, _)| scope.clone()).collect();
         scopes.into_iter().take(64).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::SessionId;
+
+    use super::*;
+
+    fn scope(path: &str) -> Scope {
+        Scope { kind: Kind::Queue, path: path.into() }
+    }
+
+    fn entry(number: u64, owner: u64) -> Entry {
+        let owner = Some(SessionId::new(owner));
+        let (key, label, data) = (number.to_string(), Some(String::new()), Vec::new());
+        Entry { key, created: number, changed: number, owner, label, writes: 0, time: None, data }
+    }
+
+    const OWN: SessionId = SessionId::new(1);
+
+    /// Answers a poll that was asked now.
+    fn poll(hub: &Hub, incarnation: u64, changed: &[usize]) -> usize {
+        let asked = hub.asks();
+        hub.answered(&asked, incarnation, changed);
+        asked.marks.len()
+    }
+
+    #[tokio::test]
+    async fn each_watch_compares_with_what_it_has_read() {
+        let hub = Arc::new(Hub::default());
+        hub.begin(7);
+        let (one, two) = (hub.arm(&scope("/a"), None), hub.arm(&scope("/a"), None));
+        assert_eq!(poll(&hub, 7, &[]), 0, "nothing was read yet");
+        one.read(&[entry(1, 2)], OWN);
+        two.read(&[entry(1, 2), entry(3, 2)], OWN);
+        let marks = hub.asks().marks;
+        let mark = |count, changed| Mark::Scope { scope: scope("/a"), count, changed };
+        assert_eq!(marks, [mark(1, 1), mark(2, 3)]);
+        assert_eq!(poll(&hub, 7, &[0]), 2);
+        assert_eq!(one.fired().await, WatchEvent::Changed);
+        assert_eq!(hub.len(), 1);
+        drop(two);
+        assert_eq!(hub.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn states_of_different_incarnations_are_not_compared() {
+        let hub = Arc::new(Hub::default());
+        hub.begin(7);
+        let before = hub.arm(&scope("/a"), Some("1"));
+        before.read(&[entry(1, 2)], OWN);
+        poll(&hub, 8, &[]);
+        before.fired().await;
+        let after = hub.arm(&scope("/a"), Some("1"));
+        after.read(&[entry(1, 2)], OWN);
+        poll(&hub, 8, &[]);
+        assert_eq!(hub.len(), 1, "it has not fired");
+        // Also a read that was answered before the poll and is recorded after it.
+        let late = hub.arm(&scope("/b"), None);
+        poll(&hub, 9, &[]);
+        late.read(&[], OWN);
+        poll(&hub, 9, &[]);
+        late.fired().await;
+        drop(after);
+    }
+
+    #[tokio::test]
+    async fn a_hint_fires_what_is_armed_even_before_the_read() {
+        let hub = Arc::new(Hub::default());
+        let (key, all, other) =
+            (hub.arm(&scope("/a"), Some("1")), hub.arm(&scope("/a"), None), hub.arm(&scope("/b"), Some("1")));
+        hub.hint(Some((scope("/a"), "1".into())));
+        key.fired().await;
+        all.fired().await;
+        assert_eq!(hub.len(), 1);
+        assert!(!hub.is_hinted());
+        hub.hint(None);
+        assert!(hub.is_hinted() && hub.take_due() && !hub.take_due());
+        drop(other);
+    }
+
+    #[test]
+    fn the_sessions_ahead_are_those_before_the_own_place_or_around_a_member() {
+        let hub = Arc::new(Hub::default());
+        let entries = [entry(1, 4), entry(2, 3), entry(3, 1), entry(4, 5)];
+        let ids = |ids: &[u64]| ids.iter().copied().map(SessionId::new).collect::<Vec<_>>();
+        let queue = hub.arm(&scope("/a"), None);
+        queue.read(&entries, OWN);
+        assert_eq!(hub.owners(), [ids(&[3, 4])]);
+        drop(queue);
+        let group = hub.arm(&Scope { kind: Kind::Group, path: "/g".into() }, None);
+        group.read(&entries, OWN);
+        assert_eq!(hub.owners(), [ids(&[3, 4, 5])]);
+        drop(group);
+        let place = hub.arm(&scope("/a"), Some("4"));
+        place.read(&[entry(4, 5)], OWN);
+        assert_eq!(hub.places(false), BTreeSet::from([(scope("/a"), 4)]));
+        hub.ahead(&scope("/a"), 4, &ids(&[5, 3]));
+        assert_eq!(hub.owners(), [ids(&[5, 3])]);
+        assert!(hub.places(false).is_empty());
+        assert_eq!(hub.places(true).len(), 1);
     }
 }

@@ -209,7 +209,6 @@ impl<L: Ledger> zlock_core::kit::Beat for Heartbeats<'_, L> {
     type Failure = Fault;
 
     async fn beat(&mut self, at_rest: bool, _: Instant) -> Result<Option<bool>, Fault> {
-        self.shared.close_idle().await;
         match beat(self.shared, self.session, self.live, at_rest).await {
             Ok((rests, _)) => Ok(Some(rests)),
             Err(Fault::SessionOver) => Ok(None),

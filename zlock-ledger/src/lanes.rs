@@ -22,6 +22,17 @@ pub struct Lanes<S> {
     patient: Lane<S>,
 }
 
+/// Whether a request fits into a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It is sent.
+    Fits,
+    /// It is sent later, and so are those behind it.
+    Full,
+    /// Its caller has gone. It is not sent.
+    Gone,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Request<S> {
     scopes: BTreeSet<S>,
@@ -82,11 +93,11 @@ impl<S: Clone + Ord> Lanes<S> {
         self.next
     }
 
-    /// Removes requests that wait, and whose callers have gone or get a failure. Returns them.
-    pub fn remove(&mut self, mut which: impl FnMut(u64) -> bool) -> Vec<u64> {
-        let gone: Vec<_> = self.waiting.keys().copied().filter(|number| which(*number)).collect();
-        gone.iter().for_each(|number| drop(self.waiting.remove(number)));
-        gone
+    /// Removes the requests that wait for a lane, whose callers get a failure. Returns them.
+    pub fn fail(&mut self, wire: Wire) -> Vec<u64> {
+        let failed: Vec<_> = self.waiting(wire).collect();
+        self.waiting.retain(|_, request| request.wire() != wire);
+        failed
     }
 
     /// Returns the requests that wait for a lane.
@@ -94,41 +105,51 @@ impl<S: Clone + Ord> Lanes<S> {
         self.waiting.iter().filter(move |(_, request)| request.wire() == wire).map(|(number, _)| *number)
     }
 
-    /// Takes requests to be sent over an open lane now, in this order: those that `fits` accepts, until it refuses one. Over the
-    /// patient lane, one at a time.
-    pub fn take(&mut self, wire: Wire, mut fits: impl FnMut(u64) -> bool) -> Vec<u64> {
+    /// Takes requests to be sent over an open lane now, in this order, and asks of each whether it fits. Over the patient lane, one at a
+    /// time. Also returns those that are not sent because their callers have gone.
+    pub fn take(&mut self, wire: Wire, mut fits: impl FnMut(u64) -> Fit) -> (Vec<u64>, Vec<u64>) {
+        let (mut taken, mut gone) = (Vec::new(), Vec::new());
         let (lane, other) = match wire {
             Wire::Fast => (&self.fast, &self.patient),
             Wire::Patient => (&self.patient, &self.fast),
         };
         if !lane.is_open || wire == Wire::Patient && !lane.in_flight.is_empty() {
-            return Vec::new();
+            return (taken, gone);
         }
-        let mut held = BTreeSet::new();
-        let mut ready = Vec::new();
+        let (mut held, mut least_busy) = (BTreeSet::new(), None::<(u32, u64)>);
         for (number, request) in &self.waiting {
-            if request.wire() == wire && held.is_disjoint(&request.scopes) && !other.concerns(&request.scopes)
-            {
-                ready.push((request.busy, *number));
-                // Those behind it in the same batch follow it in order. Another lane must not overtake it.
-                if wire == Wire::Fast {
+            let is_ready = request.wire() == wire
+                && held.is_disjoint(&request.scopes)
+                && !other.concerns(&request.scopes);
+            match if is_ready { fits(*number) } else { Fit::Full } {
+                Fit::Gone => {
+                    gone.push(*number);
                     continue;
                 }
+                // Later ones of its scopes follow it in the same batch.
+                Fit::Fits if wire == Wire::Fast => {
+                    taken.push(*number);
+                    continue;
+                }
+                Fit::Fits => {
+                    let this = (request.busy, *number);
+                    least_busy = Some(least_busy.map_or(this, |least| least.min(this)));
+                }
+                Fit::Full if is_ready => break,
+                Fit::Full => {}
             }
             held.extend(request.scopes.iter().cloned());
         }
-        if wire == Wire::Patient {
-            ready.sort_unstable();
-            ready.truncate(1);
-        }
-        let taken: Vec<_> =
-            ready.into_iter().map(|(_, number)| number).take_while(|number| fits(*number)).collect();
+        taken.extend(least_busy.map(|(_, number)| number));
+        gone.iter().for_each(|number| {
+            self.waiting.remove(number);
+        });
         for number in &taken {
             if let Some(request) = self.waiting.remove(number) {
                 self.lane_mut(wire).in_flight.insert(*number, request);
             }
         }
-        taken
+        (taken, gone)
     }
 
     /// Records that a request was answered. A busy one had no effect, and waits for the patient lane if `is_repeated`.
@@ -201,7 +222,7 @@ mod tests {
     use super::*;
 
     fn all(lanes: &mut Lanes<u8>, wire: Wire) -> Vec<u64> {
-        lanes.take(wire, |_| true)
+        lanes.take(wire, |_| Fit::Fits).0
     }
 
     fn open() -> Lanes<u8> {
@@ -272,8 +293,7 @@ mod tests {
         let one = lanes.push([1]);
         all(&mut lanes, Wire::Fast);
         lanes.answered(Wire::Fast, one, true);
-        assert_eq!(lanes.remove(|number| number == one), [one]);
-        assert_eq!(all(&mut lanes, Wire::Patient), []);
+        assert_eq!(lanes.take(Wire::Patient, |_| Fit::Gone), (vec![], vec![one]));
         assert!(lanes.is_idle());
     }
 
@@ -281,7 +301,8 @@ mod tests {
     fn a_batch_ends_at_the_first_that_does_not_fit() {
         let mut lanes = open();
         let (one, two) = (lanes.push([1]), lanes.push([2]));
-        assert_eq!(lanes.take(Wire::Fast, |number| number == one), [one]);
+        let fits = |number| if number == one { Fit::Fits } else { Fit::Full };
+        assert_eq!(lanes.take(Wire::Fast, fits).0, [one]);
         lanes.returned(Wire::Fast, one);
         assert_eq!(all(&mut lanes, Wire::Fast), [one, two], "in the order of arrival");
     }

@@ -18,6 +18,6 @@ mod watched;
 
 pub use backend::LedgerBackend;
 pub use floors::Floors;
-pub use lanes::Lanes;
+pub use lanes::{Fit, Lanes};
 pub use ledger::*;
 pub use watched::Watched;

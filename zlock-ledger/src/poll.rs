@@ -2,12 +2,16 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use zlock_core::kit::SessionKey;
 
 use crate::ledger::{Calm as _, Fault, Ledger};
 use crate::shared::Shared;
+
+/// The time between two looks at whether the connection is needed.
+const IDLE: Duration = Duration::from_secs(15);
 
 /// The number of marks in one request.
 const MAX_MARKS: usize = 1000;
@@ -19,7 +23,14 @@ pub(crate) async fn poll_forever<L: Ledger>(shared: &Arc<Shared<L>>, session: Se
     let (mut last, mut gap) = (Instant::now(), shortest);
     loop {
         if shared.hub.len() == 0 {
-            shared.hub.sooner.notified().await;
+            tokio::select! {
+                biased;
+                () = shared.hub.sooner.notified() => {}
+                () = sleep(IDLE) => {
+                    shared.close_idle().await;
+                    continue;
+                }
+            }
             (last, gap) = (Instant::now(), shortest);
         }
         if !shared.hub.take_due() {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use zlock_core::Mutex;
 use zlock_core::kit::{InFlight, SessionKey};
 
-use crate::lanes::Lanes;
+use crate::lanes::{Fit, Lanes};
 use crate::ledger::{Fault, Lane as _, Ledger, Outcome, Scope, Tx, Wire, Write};
 use crate::shared::Shared;
 
@@ -207,18 +207,17 @@ impl<L: Ledger> Sender<'_, L> {
         let is_connected = matches!(self.shared.sessions.is_connected(self.session), Ok(true));
         let (numbers, txs) = {
             let State { lanes, items } = &mut *self.requests.state.lock();
-            for number in lanes.remove(|number| items.get(&number).is_none_or(|item| item.reply.is_closed()))
-            {
-                items.remove(&number);
-            }
             if !is_connected {
                 // Nothing is sent while the session is suspended.
                 let fault = Fault::NotSent("the session is suspended".into());
-                reply_all(items, lanes.remove(|_| true), &fault);
+                reply_all(items, lanes.fail(way.wire), &fault);
                 return false;
             }
-            let numbers =
-                lanes.take(way.wire, fits(items, self.shared.limits.batch, self.shared.limits.bytes));
+            let fits = fits(items, self.shared.limits.batch, self.shared.limits.bytes);
+            let (numbers, gone) = lanes.take(way.wire, fits);
+            gone.iter().for_each(|number| {
+                items.remove(number);
+            });
             let txs = numbers.iter().filter_map(|number| items.get_mut(number)?.tx.take());
             let txs: Vec<_> = txs.collect();
             (numbers, txs)
@@ -267,9 +266,7 @@ impl<L: Ledger> Sender<'_, L> {
         way.not_before = Instant::now() + (PAUSES.0 * (1 << way.failures.min(5))).min(PAUSES.1);
         self.shared.doubt.notify_one();
         let State { lanes, items } = &mut *self.requests.state.lock();
-        let waiting: Vec<_> = lanes.waiting(way.wire).collect();
-        let failed = lanes.remove(|number| waiting.contains(&number));
-        reply_all(items, failed, fault);
+        reply_all(items, lanes.fail(way.wire), fault);
     }
 
     /// Handles the answer to a batch.
@@ -403,13 +400,15 @@ impl<L: Ledger> Sender<'_, L> {
 }
 
 /// Returns whether one more request fits into a batch. The first one always does.
-fn fits(items: &BTreeMap<u64, Item>, batch: usize, bytes: usize) -> impl FnMut(u64) -> bool {
+fn fits(items: &BTreeMap<u64, Item>, batch: usize, bytes: usize) -> impl FnMut(u64) -> Fit {
     let (mut taken, mut size, mut is_alone) = (0, 0, false);
     move |number| {
-        let Some(item) = items.get(&number) else { return false };
-        let fits = taken == 0 || taken < batch && size + item.bytes <= bytes && !is_alone && !item.is_alone;
+        let Some(item) = items.get(&number).filter(|item| !item.reply.is_closed()) else { return Fit::Gone };
+        if taken > 0 && (taken >= batch || size + item.bytes > bytes || is_alone || item.is_alone) {
+            return Fit::Full;
+        }
         (taken, size, is_alone) = (taken + 1, size + item.bytes, item.is_alone);
-        fits
+        Fit::Fits
     }
 }
 

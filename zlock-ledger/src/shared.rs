@@ -40,6 +40,8 @@ pub(crate) struct Shared<L: Ledger> {
     /// Notified when a request was not answered: a heartbeat then shows whether the server answers at all.
     pub(crate) doubt: Notify,
     calm: tokio::sync::Mutex<Connected<L::Calm>>,
+    /// Notified when the calm connection is closed because nothing needs it.
+    released: Notify,
 }
 
 struct Connected<C> {
@@ -111,6 +113,7 @@ impl<L: Ledger> Shared<L> {
             suspects: Notify::new(),
             doubt: Notify::new(),
             calm: tokio::sync::Mutex::new(Connected { calm: None, hints: None, used }),
+            released: Notify::new(),
         }
     }
 
@@ -180,16 +183,23 @@ impl<L: Ledger> Shared<L> {
         connected.calm.take_if(|calm| Arc::ptr_eq(calm, broken));
     }
 
-    /// Waits until the calm connection has ended. Waits forever if there is none.
+    /// Waits until the calm connection breaks. Waits forever if there is none.
+    ///
+    /// # Cancel safety
+    /// Safe.
     pub(crate) async fn broken(&self) {
         let calm = self.calm.lock().await.calm.clone();
-        match calm {
-            Some(calm) => {
-                calm.closed().await;
-                self.give_up(&calm).await;
+        if let Some(calm) = calm {
+            let broken = tokio::select! {
+                biased;
+                () = calm.closed() => true,
+                () = self.released.notified() => false,
+            };
+            if broken {
+                return self.give_up(&calm).await;
             }
-            None => std::future::pending().await,
         }
+        std::future::pending().await
     }
 
     /// Closes the calm connection if nothing has needed it for a while.
@@ -197,6 +207,7 @@ impl<L: Ledger> Shared<L> {
         let mut connected = self.calm.lock().await;
         if connected.used.elapsed() >= IDLE && self.hub.len() == 0 {
             connected.calm = None;
+            self.released.notify_waiters();
         }
     }
 

@@ -62,7 +62,7 @@ pub struct Beats {
 /// What follows from a heartbeat without an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unanswered {
-    /// No server is known to answer: the session is suspended.
+    /// No server has answered a heartbeat: the session is suspended, unless another request was answered since the last one was sent.
     pub suspend: bool,
     /// The store was silent for as long as the session certainly lives: at rest it is over. With a deadline it ends by that.
     pub give_up: bool,
@@ -159,6 +159,9 @@ impl Beats {
 
 /// Keeps a session alive by heartbeats, and returns when it is over. `store` completes [`Beat::doubted`] only while they are answered.
 ///
+/// A heartbeat that fails does not suspend a session that was [resumed](Sessions::resume) after the heartbeat was sent, since the store
+/// has then answered another request.
+///
 /// # Cancel safety
 /// Safe.
 ///
@@ -187,7 +190,7 @@ pub async fn keep_alive<T>(
                 }
             },
         }
-        let sent = Instant::now();
+        let (sent, responses) = (Instant::now(), sessions.responses(session));
         let at_rest = beats.send(sent, || sessions.rest(session));
         match store.beat(at_rest, sent).await {
             Ok(Some(at_rest)) => {
@@ -206,7 +209,7 @@ pub async fn keep_alive<T>(
                 let Unanswered { suspend, give_up } = beats.unanswered(Instant::now(), store.servers());
                 tracing::debug!(?failure, "no answer to a heartbeat");
                 if suspend {
-                    sessions.suspend(session);
+                    sessions.suspend_if_silent(session, responses);
                 }
                 if give_up {
                     sessions.give_up(session);
@@ -218,12 +221,14 @@ pub async fn keep_alive<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use tokio::time::sleep;
 
     use super::*;
     use crate::kit::Interrupted;
     use crate::nodes::node_id::NodeId;
-    use crate::session::SessionId;
+    use crate::session::{SessionId, SessionState};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -308,6 +313,47 @@ mod tests {
 
         fn servers(&self) -> usize {
             1
+        }
+    }
+
+    /// Answers no heartbeat.
+    struct Silent;
+
+    impl Beat for Silent {
+        type Failure = Interrupted;
+
+        async fn beat(&mut self, _: bool, _: Instant) -> Result<Option<bool>, Interrupted> {
+            sleep(SECOND).await;
+            Err(Interrupted::TimedOut)
+        }
+
+        async fn doubted(&mut self) {
+            pending().await
+        }
+
+        fn servers(&self) -> usize {
+            1
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_heartbeat_that_fails_after_another_request_was_answered_suspends_nothing() {
+        let sessions = Sessions::<()>::new("refused");
+        let (key, _) = sessions.begin(SessionId::new(1), Instant::now() + 9 * SECOND, |_| ()).unwrap();
+        let uses = async {
+            let state = || sessions.session().state;
+            sleep(SECOND / 2).await;
+            assert!(sessions.resume(key));
+            sleep(SECOND).await;
+            assert_eq!(state(), SessionState::Connected, "the first one has failed");
+            sleep(SECOND).await;
+            assert_eq!(state(), SessionState::Suspended, "nothing was answered since the second one");
+        };
+        let mut silent = Silent;
+        tokio::select! {
+            biased;
+            over = keep_alive(&sessions, key, beats(), &mut silent) => panic!("{over:?}"),
+            () = uses => {}
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Now {
     pub(crate) session: Session,
     /// `true` if the store refused its last request to keep this session alive.
     pub(crate) refused: bool,
+    /// The number of responses that have shown that the store answers.
+    pub(crate) responses: u64,
     /// The longest time to the deadline so far. `None` before the first session.
     pub(crate) life: Option<Duration>,
 }
@@ -32,7 +34,7 @@ pub(crate) struct Now {
 impl Now {
     /// Returns the state of a session that was just made, or that has not begun.
     pub(crate) fn new(session: Session) -> Self {
-        let mut now = Now { session, refused: false, life: None };
+        let mut now = Now { session, refused: false, responses: 0, life: None };
         now.note_life();
         now
     }

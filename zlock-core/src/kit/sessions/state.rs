@@ -157,9 +157,30 @@ impl<T> Sessions<T> {
         self.change(key, |now| self.published.set(now, SessionState::Suspended));
     }
 
+    /// Marks a session as `Suspended`, unless it was [resumed](Self::resume) after [`responses`](Self::responses) returned this number.
+    pub(in crate::kit) fn suspend_if_silent(&self, key: SessionKey, responses: u64) {
+        self.change(key, |now| {
+            if now.responses == responses {
+                self.published.set(now, SessionState::Suspended);
+            }
+        });
+    }
+
     /// Marks a session as `Connected` again. Returns `false` if it is over.
+    ///
+    /// A backend calls it after each response that shows that the store answers, even while the session is connected: a heartbeat that
+    /// is under way at that time then does not suspend the session if it fails.
     pub fn resume(&self, key: SessionKey) -> bool {
-        self.change(key, |now| self.published.set(now, SessionState::Connected)).is_some()
+        let resumed = self.change(key, |now| {
+            now.responses += 1;
+            self.published.set(now, SessionState::Connected);
+        });
+        resumed.is_some()
+    }
+
+    /// Returns how often a session was [resumed](Self::resume). 0 if it is over.
+    pub(in crate::kit) fn responses(&self, key: SessionKey) -> u64 {
+        self.change(key, |now| now.responses).unwrap_or_default()
     }
 
     /// Records whether the store refused its last request to keep the session alive. If the deadline passes in that state,

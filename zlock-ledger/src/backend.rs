@@ -117,9 +117,7 @@ impl<L: Ledger> Operation<'_, L> {
             live.floors.lock().raise(&self.scope, entries.iter().map(|entry| entry.created));
         }
         let ahead = owners(entries, session.id);
-        if !ahead.is_empty() {
-            self.shared.wants(&ahead);
-        }
+        self.shared.wants(&ahead);
         Ok(())
     }
 

@@ -62,8 +62,8 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Sets what was read of it, in the order of the entries.
-    pub(crate) fn read(&self, entries: &[Entry], own: SessionId) {
+    /// Sets what was read of it, in the order of the entries. Returns the sessions of others that are in the way, the nearest one first.
+    pub(crate) fn read(&self, entries: &[Entry], own: SessionId) -> Vec<SessionId> {
         let seen = mark(entries);
         // Of a whole scope, those before the own entry, and in a group then those behind it.
         let position = entries.iter().rposition(|entry| entry.owner == Some(own)).unwrap_or(entries.len());
@@ -72,8 +72,9 @@ impl Watching {
         let owners = owners(behind.iter().chain(before), own);
         let is_place = self.what.1.is_some() && self.what.0.kind == Kind::Queue;
         let place = entries.first().filter(|_| is_place).map(|entry| entry.created);
-        self.hub.change(self, |armed| (armed.seen, armed.owners, armed.place) = (Some(seen), owners, place));
+        self.hub.change(self, |armed| (armed.seen, armed.owners, armed.place) = (Some(seen), owners.clone(), place));
         self.hub.sooner.notify_one();
+        owners
     }
 
     /// Waits until it fires.

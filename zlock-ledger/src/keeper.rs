@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::kit::{Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
 use zlock_core::{Close, NodeId, SessionId};
 
-use crate::ledger::{Beat, Begin, Calm as _, End, Ended, Fault, History, Ledger};
+use crate::ledger::{Beat, Beaten, Begin, Calm as _, End, Ended, Fault, History, Ledger, Wire};
 use crate::observe::observe_forever;
 use crate::poll::poll_forever;
 use crate::requests::send_forever;
@@ -25,16 +25,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Keeper<L: Ledger>(pub(crate) Arc<Shared<L>>);
 
 /// A session that has begun at the store, at rest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Granted {
+pub(crate) struct Granted<L: Ledger> {
     history: History,
     sent: Instant,
     received: Instant,
+    /// The fast lane, opened before operations use the session, since they must not wait for more than their own answer.
+    lane: Option<L::Lane>,
 }
 
 impl<L: Ledger> SessionStore for Keeper<L> {
-    type Granted = Granted;
-    type Kept = Granted;
+    type Granted = Granted<L>;
+    type Kept = Granted<L>;
     type Live = Live;
     type Failure = Fault;
 
@@ -54,7 +55,7 @@ impl<L: Ledger> SessionStore for Keeper<L> {
         (self.0.options.answer_time() * 2, self.options().connect_timeout)
     }
 
-    async fn begin(&self, old: Option<SessionId>, patience: Duration) -> Result<Begun<Granted>, Fault> {
+    async fn begin(&self, old: Option<SessionId>, patience: Duration) -> Result<Begun<Granted<L>>, Fault> {
         let shared = &self.0;
         if let Some(old) = old {
             end(shared, old, patience).await?;
@@ -66,17 +67,20 @@ impl<L: Ledger> SessionStore for Keeper<L> {
         let begin = Begin { session, last: old, timeout, rest: REST };
         let sent = Instant::now();
         let history = shared.ask(&calm, patience, calm.begin(&begin)).await?;
+        let received = Instant::now();
         shared.has_begun(session).await;
-        let granted = Granted { history, sent, received: Instant::now() };
+        let lane = tokio::time::timeout(patience, shared.ledger.lane(session, Wire::Fast)).await;
+        let lane = Some(lane.unwrap_or_else(|_| Err(Fault::NotSent("no connection for writes".into())))?);
+        let granted = Granted { history, sent, received, lane };
         Ok(Begun { id: session, timeout, deadline: sent + shared.life(), granted })
     }
 
-    fn publish(&self, _: SessionKey, granted: Granted) -> (Live, Granted) {
+    fn publish(&self, _: SessionKey, granted: Granted<L>) -> (Live, Granted<L>) {
         self.0.hub.begin(granted.history.incarnation);
         (Live::new(granted.history, granted.received), granted)
     }
 
-    async fn keep(&self, session: SessionKey, granted: &mut Granted) -> Over {
+    async fn keep(&self, session: SessionKey, granted: &mut Granted<L>) -> Over {
         let shared = &self.0;
         let Ok(live) = shared.live(session) else { return Over::Lost };
         let mut beats =
@@ -91,14 +95,14 @@ impl<L: Ledger> SessionStore for Keeper<L> {
         tokio::select! {
             biased;
             over = keep_alive(&shared.sessions, session, beats, &mut heartbeats) => over,
-            never = send_forever(shared, session, &live.requests) => match never {},
+            never = send_forever(shared, session, &live.requests, granted.lane.take()) => match never {},
             never = poll_forever(shared, session) => match never {},
             never = observe_forever(shared, session) => match never {},
             never = sweep_forever(shared, session, &live) => match never {},
         }
     }
 
-    async fn end(&self, id: SessionId, _: Option<&mut Granted>) -> Result<Close, Fault> {
+    async fn end(&self, id: SessionId, _: Option<&mut Granted<L>>) -> Result<Close, Fault> {
         let (shared, limit) = (&self.0, self.0.options.answer_time());
         let calm = shared.calm(None).await?;
         // Other clients that are as short-lived as this one go on from there.
@@ -143,23 +147,27 @@ pub(crate) async fn beat<L: Ledger>(
         own.node_ids().into_iter().filter_map(|id| known.get(&id).cloned().map(|entry| (id, entry))).collect()
     };
     let sent = Instant::now();
+    let number = live.next_beat();
     let watched = {
         let past = &mut *live.past.lock();
+        if rests {
+            past.rested = number;
+        }
         let span = past.quiet.as_mut().and_then(|quiet| quiet.send(sent));
         span.map(|(seen, span)| (past.history.incarnation, seen, span))
     };
     let beat = Beat {
-        number: live.next_beat(),
+        number,
         timeout: if rests { REST } else { shared.options.session_timeout },
         known: asked.iter().map(|(_, entry)| entry.clone()).collect(),
         watched,
     };
     let beaten = shared.ask(&calm, shared.options.beat_time(), calm.beat(session.id, &beat)).await?;
     let asked_ids: BTreeSet<_> = asked.iter().map(|(id, _)| id.clone()).collect();
-    let exists = asked.into_iter().zip(beaten.exists).filter(|(_, exists)| *exists);
+    let exists = asked.into_iter().zip(&beaten.exists).filter(|(_, exists)| **exists);
     let present: BTreeSet<NodeId> = exists.map(|((id, _), _)| id).collect();
     own.compare_part(mark, &present, |id| asked_ids.contains(id));
-    if let Err(error) = saw(live, beat.number, beaten.history, beaten.added) {
+    if let Err(error) = saw(live, number, rests, &beaten) {
         // Tables were put back under the running server: nothing that was granted can be relied on.
         tracing::error!(session = %session.id, "{error}");
         shared.ask(&calm, shared.options.beat_time(), calm.restored(beaten.history.incarnation)).await?;
@@ -175,17 +183,21 @@ pub(crate) async fn beat<L: Ledger>(
 ///
 /// # Errors
 /// The history has gone back within an incarnation.
-fn saw(live: &Live, beat: u64, history: History, added: bool) -> Result<(), &'static str> {
+fn saw(live: &Live, beat: u64, rests: bool, beaten: &Beaten) -> Result<(), &'static str> {
     let past = &mut *live.past.lock();
     if beat < past.beat {
         return Ok(());
     }
+    if !rests {
+        past.woken = beat;
+    }
+    let history = beaten.history;
     let last = past.history;
     let is_same = last.incarnation == history.incarnation;
     past.quiet = match (&past.quiet, history.watched) {
         (Some(quiet), Some(watched)) if is_same => {
             let mut quiet = *quiet;
-            quiet.saw(watched, Instant::now(), added);
+            quiet.saw(watched, Instant::now(), beaten.added);
             Some(quiet)
         }
         (_, watched) => watched.map(|watched| crate::watched::Watched::new(watched, Instant::now())),

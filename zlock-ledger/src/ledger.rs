@@ -93,7 +93,8 @@ pub enum Cond {
         /// The number of the write.
         write: u64,
     },
-    /// This node of the session exists until the commit, and the session's row has the live incarnation. May be in another scope.
+    /// This node exists until the commit, and its session is not over and has the live incarnation. May be in another scope, and of
+    /// another session.
     Alive {
         /// The queue.
         scope: Scope,

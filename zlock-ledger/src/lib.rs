@@ -7,6 +7,7 @@ mod groups;
 mod hub;
 mod keeper;
 mod lanes;
+pub mod mem;
 mod ledger;
 mod observe;
 mod operation;

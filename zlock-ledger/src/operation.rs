@@ -59,8 +59,8 @@ impl<'a, L: Ledger> Operation<'a, L> {
         live.known.lock().insert(id.clone(), (self.scope.clone(), key.to_owned()));
         let proof = async {
             match shared.sessions.session().deadline {
-                Some(_) => Ok(None),
-                None => self::prove(shared, session, &live).await.map(Some),
+                Some(_) if !live.rests() => Ok(None),
+                _ => prove(shared, session, &live).await.map(Some),
             }
         };
         let (outcome, proof) = tokio::join!(self.transact(session, tx), proof);
@@ -123,8 +123,7 @@ impl<'a, L: Ledger> Operation<'a, L> {
         let watching = self.shared.hub.arm(&self.scope, key);
         let range = key.map_or(Range::All, |key| Range::Key(key.to_owned()));
         let entries = self.read(session, range, data).await?;
-        watching.read(&entries, session.id);
-        self.shared.suspects.notify_one();
+        self.shared.wants(&watching.read(&entries, session.id));
         Ok((entries, watching))
     }
 }

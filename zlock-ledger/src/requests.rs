@@ -156,14 +156,19 @@ struct Sender<'a, L: Ledger> {
     pace: InFlight,
 }
 
-/// Sends the requests of a session until it is dropped.
+/// Sends the requests of a session until it is dropped. The fast lane may be open already.
 pub(crate) async fn send_forever<L: Ledger>(
     shared: &Arc<Shared<L>>,
     session: SessionKey,
     requests: &Requests,
+    lane: Option<L::Lane>,
 ) -> Infallible {
     let mut sender = Sender { shared, session, requests, pace: InFlight::default() };
     let (mut fast, mut patient) = (Way::new(Wire::Fast), Way::new(Wire::Patient));
+    if let Some(lane) = lane {
+        fast.lane = Some(Arc::new(lane));
+        requests.state.lock().lanes.raised(Wire::Fast);
+    }
     loop {
         sender.open(&mut fast);
         sender.open(&mut patient);

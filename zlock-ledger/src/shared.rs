@@ -73,6 +73,9 @@ pub(crate) struct Past {
     pub(crate) history: History,
     /// The watched time of the incarnation, in quiet time.
     pub(crate) quiet: Option<Watched>,
+    /// The last heartbeat that was sent with the timeout of rest, and the last one that was answered with the other.
+    pub(crate) rested: u64,
+    pub(crate) woken: u64,
 }
 
 impl Live {
@@ -85,12 +88,18 @@ impl Live {
             known: Mutex::default(),
             unswept: Notify::new(),
             beats: AtomicU64::new(0),
-            past: Mutex::new(Past { beat: 0, history, quiet }),
+            past: Mutex::new(Past { beat: 0, history, quiet, rested: 0, woken: 0 }),
         }
     }
 
     pub(crate) fn next_beat(&self) -> u64 {
         self.beats.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns `true` if the store has the timeout of rest, as far as known.
+    pub(crate) fn rests(&self) -> bool {
+        let past = self.past.lock();
+        past.woken <= past.rested
     }
 
     /// Returns `true` if the session may go to rest: all that it has deleted is deleted for good once the heartbeat with which it does
@@ -213,8 +222,10 @@ impl<L: Ledger> Shared<L> {
 
     /// Gives a reason to look at sessions that are in the way, for a while.
     pub(crate) fn wants(&self, ahead: &[SessionId]) {
-        self.deaths.lock().want(ahead, Instant::now() + WANTED, false);
-        self.suspects.notify_one();
+        if !ahead.is_empty() {
+            self.deaths.lock().want(ahead, Instant::now() + WANTED, false);
+            self.suspects.notify_one();
+        }
     }
 
     /// Handles the outcome of a request in a session.

@@ -8,7 +8,7 @@
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`Journal`] is the evidence that contenders in several processes leave.
 //! - [`limit`] ends a test that hangs, [`limit_if`] also skips one whose server is missing, and [`until`] waits for a condition.
-//! - The modules `mem`, `zk`, `etcd` and `postgres`, each behind a feature, have the stores for the suites, and what tests of one store share.
+//! - The modules `mem`, `ledger`, `zk`, `etcd` and `postgres`, each behind a feature, have the stores for the suites, and what tests of one store share.
 //! - [`have`], [`have_zookeeper`] and the others like it, and [`zookeeper_or_skip`] and the others like it follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
@@ -20,6 +20,8 @@ mod backends;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod journal;
+#[cfg(feature = "ledger")]
+pub mod ledger;
 mod limit;
 #[cfg(feature = "mem")]
 pub mod mem;

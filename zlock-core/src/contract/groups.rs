@@ -30,7 +30,7 @@ pub trait Groups: Debug + Send + Sync + 'static {
     /// - A member of another session is `Taken`, and stays as it is.
     /// - Of several sessions that join with the same name, one succeeds.
     /// - A member of this session is found, and not created again.
-    /// - A value is not replaced: its name is `Taken` by no session.
+    /// - A value is not replaced: the member is beside it, or its name is `Taken` by no session.
     /// - A queue at the path is not replaced, and does not end with the member.
     /// - The member belongs to the session of the returned epoch, and is removed when that session ends.
     /// - A member that is replaced is never missing from a listing in between.

@@ -69,7 +69,7 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// - A guard with the same name that was created later is another guard.
     /// - A guard that is to be deleted is deleted by a successful write, and by no other.
     /// - The deletion of such a guard is not reported as one by another client.
-    /// - A member is not overwritten, and the error is `InvalidArgument`.
+    /// - A member is not overwritten: the value is beside it, or the error is `InvalidArgument`.
     /// - Missing parents are created.
     /// - Another session can write the value after the session that wrote it has ended.
     /// - A lost response does not change the result.

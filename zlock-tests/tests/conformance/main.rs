@@ -2,6 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+mod ledger;
 mod mem;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -1,0 +1,70 @@
+//! The settings of a store.
+
+use std::time::Duration;
+
+use crate::Limits;
+
+/// What a change of incarnation may lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A restart or a failover may lose commits that were waited for. Each ends all sessions, and begins quiet time.
+    Lossy,
+    /// A restart loses nothing that was waited for, and the sessions go on. A failover may, and ends all sessions.
+    OneServer,
+    /// Neither a restart nor a failover loses anything that was waited for, and the sessions go on.
+    Sync,
+}
+
+/// The settings of a [`MemStore`](super::MemStore).
+///
+/// # Examples
+/// ```
+/// use zlock_ledger::mem::{Class, MemStore, Settings};
+///
+/// let store = MemStore::new(Settings { class: Class::OneServer, ..Settings::default() });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What a change of incarnation may lose. Defaults to [`Class::Lossy`].
+    pub class: Class,
+    /// The longest timeout of a session that owns something. Defaults to 30 seconds.
+    pub longest: Duration,
+    /// For how long a server that was replaced may go on. Quiet time is longer by it. Defaults to zero.
+    pub overlap: Duration,
+    /// Whether hints are sent. Without them, only a poll finds changes. Defaults to `true`.
+    pub hints: bool,
+    /// For how long a transaction on the patient lane waits before it is busy. Defaults to 200 milliseconds.
+    pub patience: Duration,
+    /// The most entries that one request to end sessions removes. Defaults to 1,000.
+    pub removes: usize,
+    /// The most by which a request, an answer or a hint is delayed at random. Defaults to zero.
+    pub jitter: Duration,
+    /// The seed of these delays. Defaults to 0.
+    pub seed: u64,
+    /// How many commits are kept so that a crash or a failover can undo them. Defaults to 1,000.
+    pub log: usize,
+    /// What requests may contain. Defaults to 64 transactions, 1 MiB, 3 connections, and a poll after 100 milliseconds to 1 second.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            class: Class::Lossy,
+            longest: Duration::from_secs(30),
+            overlap: Duration::ZERO,
+            hints: true,
+            patience: Duration::from_millis(200),
+            removes: 1000,
+            jitter: Duration::ZERO,
+            seed: 0,
+            log: 1000,
+            limits: Limits {
+                batch: 64,
+                bytes: 1 << 20,
+                connections: 3,
+                poll: (Duration::from_secs(1), Duration::from_millis(100)),
+            },
+        }
+    }
+}

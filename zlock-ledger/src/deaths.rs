@@ -20,12 +20,12 @@ const NEAR: usize = 4;
 const MAX: usize = 10_000;
 
 /// The sessions that this client has a reason to look at, and what it has seen of them.
-#[derive(Debug, Default)]
-pub(crate) struct Deaths {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Deaths {
     sessions: BTreeMap<SessionId, Observed>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Observed {
     /// Until when there is a reason to look at it.
     wanted: Instant,
@@ -39,7 +39,7 @@ struct Observed {
 impl Deaths {
     /// Records that these sessions are ahead, the nearest one first, and are to be looked at until an instant. With `again`, also those
     /// that were seen to beat.
-    pub(crate) fn want(&mut self, ahead: &[SessionId], until: Instant, again: bool) {
+    pub fn want(&mut self, ahead: &[SessionId], until: Instant, again: bool) {
         for (position, session) in ahead.iter().enumerate() {
             let new = || Observed { wanted: until, is_near: false, seen: None, is_settled: false };
             let observed = self.sessions.entry(*session).or_insert_with(new);
@@ -55,19 +55,14 @@ impl Deaths {
     }
 
     /// Returns the sessions to look at now.
-    pub(crate) fn due(&self, now: Instant) -> Vec<SessionId> {
+    pub fn due(&self, now: Instant) -> Vec<SessionId> {
         let is_due =
             |observed: &Observed| observed.wanted >= now && (observed.is_near || !observed.is_settled);
         self.sessions.iter().filter(|(_, observed)| is_due(observed)).map(|(session, _)| *session).collect()
     }
 
     /// Records the answer to a look at these sessions. Returns those that are over, of which entries may remain.
-    pub(crate) fn looked(
-        &mut self,
-        asked: &[SessionId],
-        found: &[Seen],
-        received: Instant,
-    ) -> Vec<SessionId> {
+    pub fn looked(&mut self, asked: &[SessionId], found: &[Seen], received: Instant) -> Vec<SessionId> {
         for seen in found {
             let Some(observed) = self.sessions.get_mut(&seen.session) else { continue };
             match &mut observed.seen {
@@ -88,7 +83,7 @@ impl Deaths {
     }
 
     /// Returns the sessions that are over by a request that is sent at `now`.
-    pub(crate) fn overdue(&self, now: Instant) -> Vec<End> {
+    pub fn overdue(&self, now: Instant) -> Vec<End> {
         let seen = self.sessions.values().filter_map(|observed| observed.seen.as_ref());
         let overdue = seen.filter(|(seen, watched)| watched.total(now) >= seen.timeout);
         overdue.map(|(seen, _)| End { session: seen.session, beat: Some(seen.beat) }).collect()
@@ -96,7 +91,7 @@ impl Deaths {
 
     /// Returns the first instant at which a session that is wanted will be overdue unless it beats, and `true` if half of that time
     /// has passed for one that is near.
-    pub(crate) fn next(&self, now: Instant) -> (Option<Instant>, bool) {
+    pub fn next(&self, now: Instant) -> (Option<Instant>, bool) {
         let wanted = self.sessions.values().filter(|observed| observed.wanted >= now);
         let mut next = None::<Instant>;
         let mut is_silent = false;
@@ -110,12 +105,12 @@ impl Deaths {
     }
 
     /// Forgets what was seen of a session.
-    pub(crate) fn forget(&mut self, session: SessionId) {
+    pub fn forget(&mut self, session: SessionId) {
         self.sessions.remove(&session);
     }
 
     /// Returns what a client that gives up has watched of each session, so that others need not begin anew.
-    pub(crate) fn spans(&mut self, now: Instant) -> Vec<(Seen, Duration)> {
+    pub fn spans(&mut self, now: Instant) -> Vec<(Seen, Duration)> {
         let seen = self.sessions.values_mut().filter_map(|observed| observed.seen.as_mut());
         seen.filter_map(|(seen, watched)| watched.send(now).map(|(_, span)| (*seen, span))).collect()
     }

@@ -19,7 +19,7 @@ pub(crate) const MAX_OWNERS: usize = 128;
 
 /// All watches of a client.
 #[derive(Debug, Default)]
-pub(crate) struct Hub {
+pub struct Hub {
     state: Mutex<State>,
     /// Notified when there is a reason to poll earlier.
     pub(crate) sooner: Notify,
@@ -54,7 +54,7 @@ struct Armed {
 
 /// A watch, which is armed before what it is about is read. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Watching {
+pub struct Watching {
     hub: Arc<Hub>,
     what: What,
     id: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Watching {
 
 impl Watching {
     /// Sets what was read of it, in the order of the entries. Returns the sessions of others that are in the way, the nearest one first.
-    pub(crate) fn read(&self, entries: &[Entry], own: SessionId) -> Vec<SessionId> {
+    pub fn read(&self, entries: &[Entry], own: SessionId) -> Vec<SessionId> {
         let seen = mark(entries);
         // Of a whole scope, those before the own entry, and in a group then those behind it.
         let position = entries.iter().rposition(|entry| entry.owner == Some(own)).unwrap_or(entries.len());
@@ -78,7 +78,7 @@ impl Watching {
     }
 
     /// Waits until it fires.
-    pub(crate) async fn fired(mut self) -> WatchEvent {
+    pub async fn fired(mut self) -> WatchEvent {
         (&mut self.fired).await.unwrap_or(WatchEvent::Changed)
     }
 }
@@ -116,14 +116,15 @@ fn mark(entries: &[Entry]) -> (u64, u64) {
 
 /// What a poll asks for, and which watches that concerns.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
-    pub(crate) marks: Vec<Mark>,
+pub struct Asked {
+    /// What is asked for.
+    pub marks: Vec<Mark>,
     watches: Vec<(What, Vec<u64>)>,
 }
 
 impl Hub {
     /// Arms a watch on an entry or on a whole scope, which is then read.
-    pub(crate) fn arm(self: &Arc<Self>, scope: &Scope, key: Option<&str>) -> Watching {
+    pub fn arm(self: &Arc<Self>, scope: &Scope, key: Option<&str>) -> Watching {
         let what = (scope.clone(), key.map(str::to_owned));
         let (fire, fired) = oneshot::channel();
         let mut state = self.state.lock();
@@ -197,7 +198,7 @@ impl Hub {
     }
 
     /// Returns what a poll that is sent now asks for: each state that a watch has seen, once.
-    pub(crate) fn asks(&self) -> Asked {
+    pub fn asks(&self) -> Asked {
         let state = self.state.lock();
         let mut asked = Asked::default();
         for (what, watches) in &state.watches {
@@ -218,12 +219,12 @@ impl Hub {
     }
 
     /// Records the incarnation in which a session begins.
-    pub(crate) fn begin(&self, incarnation: u64) {
+    pub fn begin(&self, incarnation: u64) {
         self.state.lock().incarnation = incarnation;
     }
 
     /// Fires the watches on what has changed, and those whose read may be of another incarnation.
-    pub(crate) fn answered(&self, asked: &Asked, incarnation: u64, changed: &[usize]) {
+    pub fn answered(&self, asked: &Asked, incarnation: u64, changed: &[usize]) {
         let mut state = self.state.lock();
         state.incarnation = incarnation;
         let changed: BTreeSet<_> = changed.iter().collect();

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::kit::{Beats, Begun, Options, Over, SessionKey, SessionStore, Sessions, keep_alive};
 use zlock_core::{Close, NodeId, SessionId};
 
-use crate::ledger::{Beat, Beaten, Begin, Calm as _, End, Ended, Fault, History, Ledger, Wire};
+use crate::ledger::{Beat, Begin, Calm as _, End, Ended, Fault, History, Ledger, Wire};
 use crate::observe::observe_forever;
 use crate::poll::poll_forever;
 use crate::requests::send_forever;
@@ -147,27 +147,23 @@ pub(crate) async fn beat<L: Ledger>(
         own.node_ids().into_iter().filter_map(|id| known.get(&id).cloned().map(|entry| (id, entry))).collect()
     };
     let sent = Instant::now();
-    let number = live.next_beat();
-    let watched = {
-        let past = &mut *live.past.lock();
-        if rests {
-            past.rested = number;
-        }
-        let span = past.quiet.as_mut().and_then(|quiet| quiet.send(sent));
-        span.map(|(seen, span)| (past.history.incarnation, seen, span))
-    };
+    let number = live.next_beat(rests);
     let beat = Beat {
         number,
         timeout: if rests { REST } else { shared.options.session_timeout },
         known: asked.iter().map(|(_, entry)| entry.clone()).collect(),
-        watched,
+        watched: live.past.lock().span(sent),
     };
     let beaten = shared.ask(&calm, shared.options.beat_time(), calm.beat(session.id, &beat)).await?;
     let asked_ids: BTreeSet<_> = asked.iter().map(|(id, _)| id.clone()).collect();
     let exists = asked.into_iter().zip(&beaten.exists).filter(|(_, exists)| **exists);
     let present: BTreeSet<NodeId> = exists.map(|((id, _), _)| id).collect();
     own.compare_part(mark, &present, |id| asked_ids.contains(id));
-    if let Err(error) = saw(live, number, rests, &beaten) {
+    if !rests {
+        live.woken(number);
+    }
+    let saw = live.past.lock().saw(number, beaten.history, beaten.added, Instant::now());
+    if let Err(error) = saw {
         // Tables were put back under the running server: nothing that was granted can be relied on.
         tracing::error!(session = %session.id, "{error}");
         shared.ask(&calm, shared.options.beat_time(), calm.restored(beaten.history.incarnation)).await?;
@@ -177,38 +173,6 @@ pub(crate) async fn beat<L: Ledger>(
         live.unswept.notify_one();
     }
     Ok((rests, sent))
-}
-
-/// Records what an answer says of the store's history.
-///
-/// # Errors
-/// The history has gone back within an incarnation.
-fn saw(live: &Live, beat: u64, rests: bool, beaten: &Beaten) -> Result<(), &'static str> {
-    let past = &mut *live.past.lock();
-    if beat < past.beat {
-        return Ok(());
-    }
-    if !rests {
-        past.woken = beat;
-    }
-    let history = beaten.history;
-    let last = past.history;
-    let is_same = last.incarnation == history.incarnation;
-    past.quiet = match (&past.quiet, history.watched) {
-        (Some(quiet), Some(watched)) if is_same => {
-            let mut quiet = *quiet;
-            quiet.saw(watched, Instant::now(), beaten.added);
-            Some(quiet)
-        }
-        (_, watched) => watched.map(|watched| crate::watched::Watched::new(watched, Instant::now())),
-    };
-    (past.beat, past.history) = (beat, history);
-    if is_same && (history.number < last.number || history.position < last.position) {
-        return Err(
-            "the store's history has gone back without a restart: a backup was put back, or this is a copy",
-        );
-    }
-    Ok(())
 }
 
 struct Heartbeats<'a, L: Ledger> {

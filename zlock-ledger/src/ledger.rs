@@ -238,7 +238,7 @@ pub struct Begin {
 }
 
 /// What the store says of its history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct History {
     /// The live incarnation, which is compared for equality only.
     pub incarnation: u64,
@@ -279,7 +279,7 @@ pub struct Beaten {
 }
 
 /// A session of another client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// The session.
     pub session: SessionId,
@@ -292,7 +292,7 @@ pub struct Seen {
 }
 
 /// A session that is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End {
     /// The session.
     pub session: SessionId,

@@ -11,6 +11,7 @@ pub mod mem;
 mod ledger;
 mod observe;
 mod operation;
+mod past;
 mod poll;
 mod requests;
 mod shared;
@@ -18,7 +19,13 @@ mod values;
 mod watched;
 
 pub use backend::LedgerBackend;
+#[doc(hidden)]
+pub use deaths::Deaths;
 pub use floors::Floors;
+#[doc(hidden)]
+pub use hub::{Asked, Hub, Watching};
 pub use lanes::{Fit, Lanes};
 pub use ledger::*;
+#[doc(hidden)]
+pub use past::Past;
 pub use watched::Watched;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,8 +14,8 @@ use crate::deaths::Deaths;
 use crate::floors::Floors;
 use crate::hub::Hub;
 use crate::ledger::{Calm as _, Fault, History, Kind, Ledger, Limits, OnHint, Scope};
+use crate::past::Past;
 use crate::requests::Requests;
-use crate::watched::Watched;
 
 /// The message of operations after the session loop has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
@@ -61,51 +60,57 @@ pub(crate) struct Live {
     pub(crate) known: Mutex<BTreeMap<NodeId, (Scope, String)>>,
     /// Notified when the session has to be swept.
     pub(crate) unswept: Notify,
-    beats: AtomicU64,
+    beats: Mutex<Beats>,
     pub(crate) past: Mutex<Past>,
 }
 
-/// What was seen of the store's history.
-#[derive(Debug)]
-pub(crate) struct Past {
-    /// By the heartbeat with this number.
-    pub(crate) beat: u64,
-    pub(crate) history: History,
-    /// The watched time of the incarnation, in quiet time.
-    pub(crate) quiet: Option<Watched>,
-    /// The last heartbeat that was sent with the timeout of rest, and the last one that was answered with the other.
-    pub(crate) rested: u64,
-    pub(crate) woken: u64,
+/// The numbers of heartbeats: the last one, the last one with the timeout of rest, and the last one with the other that was answered.
+#[derive(Debug, Default)]
+struct Beats {
+    sent: u64,
+    rested: u64,
+    woken: u64,
 }
 
 impl Live {
     pub(crate) fn new(history: History, received: Instant) -> Self {
-        let quiet = history.watched.map(|watched| Watched::new(watched, received));
         Live {
             requests: Requests::default(),
             floors: Mutex::default(),
             receipts: Arc::default(),
             known: Mutex::default(),
             unswept: Notify::new(),
-            beats: AtomicU64::new(0),
-            past: Mutex::new(Past { beat: 0, history, quiet, rested: 0, woken: 0 }),
+            beats: Mutex::default(),
+            past: Mutex::new(Past::new(history, received)),
         }
     }
 
-    pub(crate) fn next_beat(&self) -> u64 {
-        self.beats.fetch_add(1, Ordering::Relaxed) + 1
+    /// Returns the number of a heartbeat that is sent now, with the timeout of rest or the other one.
+    pub(crate) fn next_beat(&self, rests: bool) -> u64 {
+        let beats = &mut *self.beats.lock();
+        beats.sent += 1;
+        if rests {
+            beats.rested = beats.sent;
+        }
+        beats.sent
     }
 
-    /// Returns `true` if the store has the timeout of rest, as far as known.
+    /// Records that a heartbeat with the short timeout was answered.
+    pub(crate) fn woken(&self, beat: u64) {
+        let beats = &mut *self.beats.lock();
+        beats.woken = beats.woken.max(beat);
+    }
+
+    /// Returns `true` if the store may have the timeout of rest.
     pub(crate) fn rests(&self) -> bool {
-        let past = self.past.lock();
-        past.woken <= past.rested
+        let beats = self.beats.lock();
+        beats.woken <= beats.rested
     }
 
     /// Returns `true` if the session may go to rest: all that it has deleted is deleted for good once the heartbeat with which it does
     /// commits, and nobody has to watch the incarnation.
     pub(crate) fn may_rest(&self) -> bool {
-        self.requests.is_idle() && self.past.lock().quiet.is_none()
+        self.requests.is_idle() && !self.past.lock().is_quiet()
     }
 }
 

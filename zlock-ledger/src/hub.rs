@@ -72,7 +72,9 @@ impl Watching {
         let owners = owners(behind.iter().chain(before), own);
         let is_place = self.what.1.is_some() && self.what.0.kind == Kind::Queue;
         let place = entries.first().filter(|_| is_place).map(|entry| entry.created);
-        self.hub.change(self, |armed| (armed.seen, armed.owners, armed.place) = (Some(seen), owners.clone(), place));
+        self.hub.change(self, |armed| {
+            (armed.seen, armed.owners, armed.place) = (Some(seen), owners.clone(), place)
+        });
         self.hub.sooner.notify_one();
         owners
     }

@@ -252,6 +252,39 @@ pub struct History {
     pub position: u64,
 }
 
+/// What a change of the incarnation may lose. It is a setting of the store, the same for all clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// One server, until there is a sign of another one: then lossy for good. The default.
+    Auto,
+    /// A restart or a failover may lose commits that were waited for. Each ends all sessions, and begins quiet time.
+    Lossy,
+    /// The server flushes and is never replaced by a copy. A restart loses nothing that was waited for, and the sessions go on. A
+    /// failover may, and ends all sessions.
+    OneServer,
+    /// Neither a restart nor a failover loses anything that was waited for, and the sessions go on.
+    Sync,
+    /// All clients and the store are on one machine. A restart of that ends all sessions.
+    OneMachine,
+}
+
+/// The settings of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The class as it was set.
+    pub class: Class,
+    /// Whether a restart ends all sessions: of the class, or found out by [`Class::Auto`].
+    pub is_lossy: bool,
+    /// Why, if that was found out.
+    pub reason: Option<String>,
+    /// The longest timeout of a session that owns something.
+    pub longest: Duration,
+    /// For how long a server that was replaced may go on.
+    pub overlap: Duration,
+    /// The store's history.
+    pub history: History,
+}
+
 /// A heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beat {
@@ -540,6 +573,15 @@ pub trait Calm: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Fault::SessionOver`] if the session is over.
     async fn changed(&self, session: SessionId, marks: &[Mark]) -> Result<(u64, Vec<usize>), Fault>;
+
+    /// Returns the settings of the store.
+    async fn setup(&self) -> Result<Setup, Fault>;
+
+    /// Sets the class of the store.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] if the server does not allow that class, since it does not flush, for example.
+    async fn set_class(&self, class: Class) -> Result<(), Fault>;
 
     /// Begins a new incarnation, if this one is the live one: tables were put back under a running server.
     async fn restored(&self, incarnation: u64) -> Result<(), Fault>;

@@ -36,6 +36,8 @@ pub enum Operation {
     Changed,
     /// A batch of transactions.
     Transact,
+    /// Reads or changes the settings.
+    Setup,
     /// Begins a new incarnation.
     Restored,
 }

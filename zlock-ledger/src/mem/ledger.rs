@@ -14,8 +14,8 @@ use super::link::{Link, MemLink};
 use super::server::{Listener, Server};
 use super::state::State;
 use crate::{
-    Beat, Beaten, Begin, Calm, End, Ended, Entry, Fault, History, Lane, Ledger, Limits, Mark, OnHint,
-    Outcome, Read, Scope, Seen, Tx, Wire,
+    Beat, Beaten, Begin, Calm, Class, End, Ended, Entry, Fault, History, Lane, Ledger, Limits, Mark, OnHint,
+    Outcome, Read, Scope, Seen, Setup, Tx, Wire,
 };
 
 /// One client's access to a [`MemStore`](super::MemStore).
@@ -161,6 +161,18 @@ impl Calm for MemCalm {
     /// The store has no clock.
     async fn silent(&self, _: usize) -> Result<Vec<SessionId>, Fault> {
         Ok(Vec::new())
+    }
+
+    async fn setup(&self) -> Result<Setup, Fault> {
+        self.0.call(Operation::Setup, None, vec![], |state| Ok(state.setup())).await
+    }
+
+    async fn set_class(&self, class: Class) -> Result<(), Fault> {
+        let work = move |state: &mut State| {
+            state.settings.class = class;
+            Ok(())
+        };
+        self.0.call(Operation::Setup, None, vec![], work).await
     }
 
     async fn restored(&self, incarnation: u64) -> Result<(), Fault> {

@@ -57,7 +57,7 @@ mod user;
 pub use fault::{Arrival, Fate, MemFault, Operation};
 pub use ledger::{MemCalm, MemLane, MemLedger};
 pub use link::MemLink;
-pub use settings::{Class, Settings};
+pub use settings::Settings;
 pub use store::MemStore;
 pub use user::{Protection, ScopeLock};
 

@@ -2,30 +2,20 @@
 
 use std::time::Duration;
 
-use crate::Limits;
-
-/// What a change of incarnation may lose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// A restart or a failover may lose commits that were waited for. Each ends all sessions, and begins quiet time.
-    Lossy,
-    /// A restart loses nothing that was waited for, and the sessions go on. A failover may, and ends all sessions.
-    OneServer,
-    /// Neither a restart nor a failover loses anything that was waited for, and the sessions go on.
-    Sync,
-}
+use crate::{Class, Limits};
 
 /// The settings of a [`MemStore`](super::MemStore).
 ///
 /// # Examples
 /// ```
-/// use zlock_ledger::mem::{Class, MemStore, Settings};
+/// use zlock_ledger::Class;
+/// use zlock_ledger::mem::{MemStore, Settings};
 ///
 /// let store = MemStore::new(Settings { class: Class::OneServer, ..Settings::default() });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What a change of incarnation may lose. Defaults to [`Class::Lossy`].
+    /// What a change of incarnation may lose. Defaults to [`Class::Lossy`]. [`Class::Auto`] is [`Class::OneServer`] until a failover.
     pub class: Class,
     /// The longest timeout of a session that owns something. Defaults to 30 seconds.
     pub longest: Duration,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use zlock_core::SessionId;
 
-use super::settings::{Class, Settings};
+use super::settings::Settings;
 use super::tables::{Session, Tables};
-use crate::{Entry, Fault, History, Mark, Range, Read, Scope, Tx, Wire};
+use crate::{Class, Entry, Fault, History, Mark, Range, Read, Scope, Setup, Tx, Wire};
 
 /// A number for whoever holds the lock of a scope.
 pub(crate) type Holder = u64;
@@ -98,6 +98,12 @@ impl State {
         let undone = self.tables.undo(lost);
         self.begin_incarnation(true);
         undone
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        let Settings { class, longest, overlap, .. } = self.settings;
+        let is_lossy = class == Class::Lossy;
+        Setup { class, is_lossy, reason: None, longest, overlap, history: self.history() }
     }
 
     /// Begins a new incarnation, as after a restart, if this one is the live one.

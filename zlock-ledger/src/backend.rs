@@ -12,7 +12,7 @@ use zlock_core::{
 
 use crate::hub::{Watching, owners};
 use crate::keeper::Keeper;
-use crate::ledger::{Cond, Entry, Fault, Kind, Ledger, Range, Read, Tx, Write};
+use crate::ledger::{Cond, Entry, Fault, Kind, Ledger, Open, Range, Read, Tx, Write};
 use crate::operation::Operation;
 use crate::shared::Shared;
 
@@ -29,19 +29,20 @@ pub struct LedgerBackend<L: Ledger> {
 }
 
 impl<L: Ledger> LedgerBackend<L> {
-    /// Connects and waits until a session is established. The options must be valid.
+    /// Connects and waits until a session is established.
     ///
     /// # Errors
-    /// - `InvalidArgument` for options or a set-up that the store cannot use.
-    /// - `NotAuthorized` if the store refuses the credentials.
+    /// - `InvalidArgument` for invalid options, in which case nothing was sent, and for a set-up of the store that zlock cannot use.
+    /// - `NotAuthorized` if the store refuses the credentials or a permission.
     /// - `Unavailable` if there is no session within the connect timeout.
     ///
     /// # Cancel safety
     /// Safe: a session that is left behind owns nothing, and ends by itself.
     ///
     /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    pub async fn start(ledger: L, options: Options) -> Result<Self> {
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub async fn connect(options: impl Open<Ledger = L>) -> Result<Self> {
+        let (ledger, options) = options.open()?;
         let shared = Arc::new(Shared::new(ledger, options));
         let task = Task::connect(Keeper(shared.clone())).await?;
         Ok(LedgerBackend { shared, task })
@@ -50,13 +51,16 @@ impl<L: Ledger> LedgerBackend<L> {
     /// Returns a backend at once, and connects in the background for as long as that takes. Before its first session begins,
     /// each operation waits for it within the operation timeout. The error then says why there is none.
     ///
+    /// # Errors
+    /// `InvalidArgument` for invalid options. If the store refuses the credentials, the operations fail with `NotAuthorized`.
+    ///
     /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    #[must_use]
-    pub fn start_lazy(ledger: L, options: Options) -> Self {
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub fn connect_lazy(options: impl Open<Ledger = L>) -> Result<Self> {
+        let (ledger, options) = options.open()?;
         let shared = Arc::new(Shared::new(ledger, options));
         let task = Task::connect_lazy(Keeper(shared.clone()));
-        LedgerBackend { shared, task }
+        Ok(LedgerBackend { shared, task })
     }
 
     /// Returns the adapter.

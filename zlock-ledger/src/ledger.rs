@@ -510,6 +510,29 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     async fn lane(&self, session: SessionId, wire: Wire) -> Result<Self::Lane, Fault>;
 }
 
+/// The options of a store, from which its adapter is made.
+pub trait Open {
+    /// The adapter.
+    type Ledger: Ledger;
+
+    /// Returns the adapter, and the options that all stores have. Performs no I/O.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for invalid options.
+    ///
+    /// # Panics
+    /// May panic outside a tokio runtime.
+    fn open(self) -> zlock_core::Result<(Self::Ledger, kit::Options)>;
+}
+
+impl<L: Ledger> Open for (L, kit::Options) {
+    type Ledger = L;
+
+    fn open(self) -> zlock_core::Result<(L, kit::Options)> {
+        Ok(self)
+    }
+}
+
 /// One of the two lanes of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wire {

@@ -57,7 +57,7 @@ impl LedgerStore {
         let mut observer = self.observer.lock().await;
         let backend = match observer.take() {
             Some((backend, _)) => backend,
-            None => LedgerBackend::start(self.store.ledger(), self.options()).await.unwrap(),
+            None => LedgerBackend::connect((self.store.ledger(), self.options())).await.unwrap(),
         };
         let (_, watch) = backend.children_with_watch(parent).await.unwrap();
         *observer = Some((backend, watch));
@@ -77,7 +77,7 @@ impl Store for LedgerStore {
     async fn connect(&self) -> Connection {
         let ledger = self.store.ledger();
         let link = ledger.link();
-        let backend = LedgerBackend::start(ledger, self.options()).await.unwrap();
+        let backend = LedgerBackend::connect((ledger, self.options())).await.unwrap();
         // The first write opens a lane. Faults then happen to requests and answers.
         backend.leave(&self.root()).await.unwrap();
         self.add(link, backend)
@@ -112,7 +112,7 @@ impl Store for LedgerStore {
 
     /// A value, since no other program writes nodes.
     async fn put(&self, parent: &LockPath, name: &str) {
-        let backend = LedgerBackend::start(self.store.ledger(), self.options()).await.unwrap();
+        let backend = LedgerBackend::connect((self.store.ledger(), self.options())).await.unwrap();
         let path = LockPath::new(format!("{parent}/{name}")).unwrap();
         backend.write_value(&path, None, b"by hand", None).await.unwrap();
     }
@@ -161,7 +161,7 @@ impl Links for LedgerStore {
         let ledger = self.store.ledger();
         let link = ledger.link();
         link.suspend();
-        self.add(link, LedgerBackend::start_lazy(ledger, self.options()))
+        self.add(link, LedgerBackend::connect_lazy((ledger, self.options())).unwrap())
     }
 
     async fn cut(&self, connection: &Connection) {

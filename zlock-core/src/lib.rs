@@ -23,6 +23,7 @@ pub use contract::backend::{
 pub use contract::background::{Background, Job};
 pub use contract::connector::Connector;
 pub use contract::groups::{Groups, Joined, ListedMember, MemberContents, Registration};
+pub use contract::history::{Class, StoreHistory, StoreSettings};
 pub use contract::values::{Consistency, GuardNode, Value, Values, Version, WriteOutcome};
 pub use contract::watch::{Watch, WatchEvent};
 pub use error::excerpt::Excerpt;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use zlock_core::kit::{Options, SessionKey, Task, repeat};
+use zlock_core::kit::{SessionKey, Task, repeat};
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, DataWrite, Deletion, ErrorKind, Existence, FencingToken,
     Label, LockPath, Needs, Node, NodeData, NodeId, NodeName, Queue, Result, Sequence, SessionEvents,
-    SessionTerms, Target, Watch,
+    SessionTerms, StoreHistory, Target, Watch,
 };
 
 use crate::hub::{Watching, owners};
@@ -390,6 +390,10 @@ impl<L: Ledger> CoordinationBackend for LedgerBackend<L> {
             }
             _ => Err(operation.node_deleted(&node.id)),
         }
+    }
+
+    fn history(&self) -> Option<&dyn StoreHistory> {
+        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use zlock_core::kit::{self, FailureClass, Interrupted};
-use zlock_core::{Error, ErrorKind, SessionId};
+use zlock_core::{Class, Error, ErrorKind, SessionId};
 
 /// What the entries of a scope are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -250,22 +250,6 @@ pub struct History {
     pub number: u64,
     /// A position in the store's log that is certainly durable, or 0.
     pub position: u64,
-}
-
-/// What a change of the incarnation may lose. It is a setting of the store, the same for all clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// One server, until there is a sign of another one: then lossy for good. The default.
-    Auto,
-    /// A restart or a failover may lose commits that were waited for. Each ends all sessions, and begins quiet time.
-    Lossy,
-    /// The server flushes and is never replaced by a copy. A restart loses nothing that was waited for, and the sessions go on. A
-    /// failover may, and ends all sessions.
-    OneServer,
-    /// Neither a restart nor a failover loses anything that was waited for, and the sessions go on.
-    Sync,
-    /// All clients and the store are on one machine. A restart of that ends all sessions.
-    OneMachine,
 }
 
 /// The settings of a store.

@@ -4,6 +4,7 @@ mod backend;
 mod deaths;
 mod floors;
 mod groups;
+mod history;
 mod hub;
 mod keeper;
 mod lanes;

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use zlock_core::{
     Background, Close, Consistency, CoordinationBackend, Created, DataWrite, Deletion, Existence, Groups,
     GuardNode, Head, Joined, Label, ListedMember, LockPath, MemberContents, Needs, Node, NodeData, NodeId,
-    Queue, Result, SessionEvents, Target, Value, Values, Version, Watch, WriteOutcome,
+    Queue, Result, SessionEvents, StoreHistory, Target, Value, Values, Version, Watch, WriteOutcome,
 };
 
 /// An operation of the contract.
@@ -133,6 +133,10 @@ impl<A: Around> CoordinationBackend for Wrapped<A> {
 
     async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
         self.around.around(Call::HeadWithWatch, parent, self.inner.head_with_watch(parent)).await
+    }
+
+    fn history(&self) -> Option<&dyn StoreHistory> {
+        self.inner.history()
     }
 
     fn session_events(&self) -> SessionEvents {

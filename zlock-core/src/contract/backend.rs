@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::contract::background::Background;
 use crate::contract::groups::Groups;
+use crate::contract::history::StoreHistory;
 use crate::contract::values::Values;
 use crate::contract::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
@@ -260,6 +261,12 @@ pub trait CoordinationBackend: Values + Groups {
                 return Ok((Some(Head::new(node.clone(), data, token)), watch));
             }
         }
+    }
+
+    /// Returns the history of the store, if it is one that grants nothing for a while after it may have lost commits. The provided method
+    /// returns `None`.
+    fn history(&self) -> Option<&dyn StoreHistory> {
+        None
     }
 
     /// Returns a view of the current session and of those that follow it. Performs no I/O.

@@ -4,5 +4,6 @@ pub(crate) mod backend;
 pub(crate) mod background;
 pub(crate) mod connector;
 pub(crate) mod groups;
+pub(crate) mod history;
 pub(crate) mod values;
 pub(crate) mod watch;

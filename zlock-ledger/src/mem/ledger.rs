@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
-use zlock_core::SessionId;
+use zlock_core::{Class, SessionId};
 
 use super::connection::Connection;
 use super::fault::Operation;
@@ -14,7 +14,7 @@ use super::link::{Link, MemLink};
 use super::server::{Listener, Server};
 use super::state::State;
 use crate::{
-    Beat, Beaten, Begin, Calm, Class, End, Ended, Entry, Fault, History, Lane, Ledger, Limits, Mark, OnHint,
+    Beat, Beaten, Begin, Calm, End, Ended, Entry, Fault, History, Lane, Ledger, Limits, Mark, OnHint,
     Outcome, Read, Scope, Seen, Setup, Tx, Wire,
 };
 

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{Class, Limits};
+use zlock_core::Class;
+
+use crate::Limits;
 
 /// The settings of a [`MemStore`](super::MemStore).
 ///
 /// # Examples
 /// ```
-/// use zlock_ledger::Class;
+/// use zlock_core::Class;
 /// use zlock_ledger::mem::{MemStore, Settings};
 ///
 /// let store = MemStore::new(Settings { class: Class::OneServer, ..Settings::default() });

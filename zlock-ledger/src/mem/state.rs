@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use zlock_core::SessionId;
+use zlock_core::{Class, SessionId};
 
 use super::settings::Settings;
 use super::tables::{Session, Tables};
-use crate::{Class, Entry, Fault, History, Mark, Range, Read, Scope, Setup, Tx, Wire};
+use crate::{Entry, Fault, History, Mark, Range, Read, Scope, Setup, Tx, Wire};
 
 /// A number for whoever holds the lock of a scope.
 pub(crate) type Holder = u64;

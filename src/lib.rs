@@ -159,11 +159,11 @@ pub mod locks {
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, ConnectUrl, Connector, Consistency, CoordinationBackend, Created, CreatedQueue,
+        Background, Class, ConnectUrl, Connector, Consistency, CoordinationBackend, Created, CreatedQueue,
         DataWrite, Deletion, DeletionNotice, Existence, Groups, GuardNode, Head, IntoBackend, Job, Joined,
         Label, ListedMember, LockPath, MemberContents, Needs, Node, NodeData, NodeId, NodeIds, NodeName,
-        ParsedName, Queue, Registration, Sequence, SessionListener, Target, Values, Watch, WatchEvent,
-        WriteOutcome,
+        ParsedName, Queue, Registration, Sequence, SessionListener, StoreHistory, StoreSettings, Target,
+        Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

@@ -11,7 +11,7 @@ use crate::backend::LedgerBackend;
 use crate::ledger::{Calm as _, Fault, Ledger, Setup};
 
 /// The time between two looks at whether quiet time is over.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(500);
 
 impl<L: Ledger> LedgerBackend<L> {
     /// Waits for the answer to a request that needs no session.
@@ -47,18 +47,17 @@ impl<L: Ledger> StoreHistory for LedgerBackend<L> {
     }
 
     async fn settle(&self) -> Result<()> {
-        let sessions = &self.shared.sessions;
-        loop {
-            let session =
-                sessions.current_key().filter(|session| matches!(sessions.is_connected(*session), Ok(true)));
-            let live = session.and_then(|session| sessions.get(session));
-            if live.is_some_and(|live| !live.past.lock().is_quiet()) {
-                return Ok(());
+        while self.settings().await?.settles_in.is_some() {
+            if let Some(session) = self.shared.sessions.current_key() {
+                // At rest, the session does not know yet that it is over. The next one watches.
+                let checked = self.ask(async |calm, _| Ok(calm.changed(session.id, &[]).await)).await?;
+                let _ = self.shared.judge(session, checked);
             }
-            sessions.sleep_until(Instant::now() + LOOK).await.map_err(|closed| {
+            self.shared.sessions.sleep_until(Instant::now() + LOOK).await.map_err(|closed| {
                 closed.explain(self.shared.options.connect_error(closed.classify().kind))
             })?;
         }
+        Ok(())
     }
 
     async fn restored(&self) -> Result<()> {

@@ -56,23 +56,9 @@ impl<L: Ledger> SessionStore for Keeper<L> {
     }
 
     async fn begin(&self, old: Option<SessionId>, patience: Duration) -> Result<Begun<Granted<L>>, Fault> {
-        let shared = &self.0;
-        if let Some(old) = old {
-            end(shared, old, patience).await?;
-        }
-        let calm = shared.calm(None).await?;
-        let timeout = shared.options.session_timeout;
-        // A sequence would give the number of a session that a failover has lost to another client.
-        let session = SessionId::new(fastrand::u64(1..1 << 63));
-        let begin = Begin { session, last: old, timeout, rest: REST };
-        let sent = Instant::now();
-        let history = shared.ask(&calm, patience, calm.begin(&begin)).await?;
-        let received = Instant::now();
-        shared.has_begun(session).await;
-        let lane = tokio::time::timeout(patience, shared.ledger.lane(session, Wire::Fast)).await;
-        let lane = Some(lane.unwrap_or_else(|_| Err(Fault::NotSent("no connection for writes".into())))?);
-        let granted = Granted { history, sent, received, lane };
-        Ok(Begun { id: session, timeout, deadline: sent + shared.life(), granted })
+        let begun = self.begin_after(old, patience).await;
+        // What was granted before may be granted again: a restore makes the roles last.
+        if old.is_some() { begun.map_err(temporary) } else { begun }
     }
 
     fn publish(&self, _: SessionKey, granted: Granted<L>) -> (Live, Granted<L>) {
@@ -112,6 +98,40 @@ impl<L: Ledger> SessionStore for Keeper<L> {
         }
         end(shared, id, limit).await?;
         Ok(Close::Ended)
+    }
+}
+
+impl<L: Ledger> Keeper<L> {
+    async fn begin_after(
+        &self,
+        old: Option<SessionId>,
+        patience: Duration,
+    ) -> Result<Begun<Granted<L>>, Fault> {
+        let shared = &self.0;
+        if let Some(old) = old {
+            end(shared, old, patience).await?;
+        }
+        let calm = shared.calm(None).await?;
+        let timeout = shared.options.session_timeout;
+        // A sequence would give the number of a session that a failover has lost to another client.
+        let session = SessionId::new(fastrand::u64(1..1 << 63));
+        let begin = Begin { session, last: old, timeout, rest: REST };
+        let sent = Instant::now();
+        let history = shared.ask(&calm, patience, calm.begin(&begin)).await?;
+        let received = Instant::now();
+        shared.has_begun(session).await;
+        let lane = tokio::time::timeout(patience, shared.ledger.lane(session, Wire::Fast)).await;
+        let lane = Some(lane.unwrap_or_else(|_| Err(Fault::NotSent("no connection for writes".into())))?);
+        let granted = Granted { history, sent, received, lane };
+        Ok(Begun { id: session, timeout, deadline: sent + shared.life(), granted })
+    }
+}
+
+/// Returns the failure of a request that the store refuses, and may serve later.
+fn temporary(fault: Fault) -> Fault {
+    match fault {
+        Fault::Refused(why) => Fault::NotSent(why),
+        fault => fault,
     }
 }
 
@@ -188,7 +208,7 @@ impl<L: Ledger> zlock_core::kit::Beat for Heartbeats<'_, L> {
         match beat(self.shared, self.session, self.live, at_rest).await {
             Ok((rests, _)) => Ok(Some(rests)),
             Err(Fault::SessionOver) => Ok(None),
-            Err(fault) => Err(fault),
+            Err(fault) => Err(temporary(fault)),
         }
     }
 

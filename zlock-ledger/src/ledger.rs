@@ -557,7 +557,7 @@ pub trait Calm: Debug + Send + Sync + 'static {
     /// Returns those of these sessions that exist, in any order.
     async fn look(&self, sessions: &[SessionId]) -> Result<Vec<Seen>, Fault>;
 
-    /// Returns sessions that have had no heartbeat for at least twice their timeout by the clock of the store, at most so many. That is
+    /// Returns sessions that have had no heartbeat for their timeout by the clock of the store, at most so many. That is
     /// only a reason to look at them.
     async fn silent(&self, limit: usize) -> Result<Vec<SessionId>, Fault>;
 

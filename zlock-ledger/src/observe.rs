@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The number of queues whose places ahead are read at each look.
 const MAX_PLACES: usize = 16;
 
-/// The time between two looks for sessions that nobody waits for, so that the rows of dead clients do not pile up.
+/// The time between two looks for dead sessions by a client that waits for nothing, so that their rows do not pile up.
 const HOUSEKEEPING: Duration = Duration::from_secs(300);
 
 /// Looks at sessions while there is a reason.
@@ -32,14 +32,17 @@ pub(crate) async fn observe_forever<L: Ledger>(shared: &Arc<Shared<L>>, session:
             tokio::select! {
                 biased;
                 () = shared.suspects.notified() => {}
-                () = sleep_until(kept + HOUSEKEEPING) => {
-                    kept = Instant::now();
-                    if let Err(fault) = housekeeping(shared, session).await {
-                        tracing::debug!(?fault, "dead sessions are not looked for");
-                    }
-                }
+                () = sleep_until(kept + HOUSEKEEPING) => {}
             }
             sleep(FIRST).await;
+        }
+        // What is waited for may depend on a session without showing that: the rounds of a barrier on its members, for example.
+        let is_waiting = shared.hub.len() > 0;
+        if kept.elapsed() >= if is_waiting { shared.options.session_timeout } else { HOUSEKEEPING } {
+            kept = Instant::now();
+            if let Err(fault) = housekeeping(shared, session).await {
+                tracing::debug!(?fault, "dead sessions are not looked for");
+            }
         }
         if let Err(fault) = look(shared, session).await {
             tracing::debug!(?fault, "the sessions of others are not looked at");
@@ -53,12 +56,13 @@ pub(crate) async fn observe_forever<L: Ledger>(shared: &Arc<Shared<L>>, session:
 
 /// Asks for sessions that look dead by the clock of the store. That is no more than a reason to look at them.
 async fn housekeeping<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), Fault> {
-    if shared.sessions.session().deadline.is_none() || !shared.sessions.is_connected(session)? {
+    let is_at_rest = shared.sessions.session().deadline.is_none() && shared.hub.len() == 0;
+    if is_at_rest || !shared.sessions.is_connected(session)? {
         return Ok(());
     }
     let calm = shared.calm(Some(session.id)).await?;
     let silent = shared.ask(&calm, shared.options.answer_time(), calm.silent(MAX_OWNERS)).await?;
-    shared.deaths.lock().want(&silent, Instant::now() + HOUSEKEEPING, false);
+    shared.deaths.lock().want(&silent, Instant::now() + shared.options.session_timeout * 2, false);
     Ok(())
 }
 
@@ -67,10 +71,14 @@ async fn look<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), 
     if !shared.sessions.is_connected(session)? {
         return Ok(());
     }
-    let limit = shared.options.answer_time();
-    let (now, calm) = (Instant::now(), shared.calm(Some(session.id)).await?);
+    let (now, limit) = (Instant::now(), shared.options.answer_time());
     let is_silent = shared.deaths.lock().next(now).1;
-    for (scope, number) in shared.hub.places(is_silent).into_iter().take(MAX_PLACES) {
+    let places = shared.hub.places(is_silent);
+    if places.is_empty() && shared.hub.owners().is_empty() && shared.deaths.lock().due(now).is_empty() {
+        return Ok(());
+    }
+    let calm = shared.calm(Some(session.id)).await?;
+    for (scope, number) in places.into_iter().take(MAX_PLACES) {
         let read = Read {
             scope: scope.clone(),
             range: Range::Last { up_to: Some(number), limit: u32::try_from(MAX_OWNERS).unwrap_or(u32::MAX) },
@@ -87,9 +95,6 @@ async fn look<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), 
         }
         deaths.due(now)
     };
-    if due.is_empty() {
-        return Ok(());
-    }
     let found = shared.ask(&calm, limit, calm.look(&due)).await?;
     let mut ends: Vec<_> = {
         let mut deaths = shared.deaths.lock();

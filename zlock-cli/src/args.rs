@@ -96,6 +96,20 @@ pub(crate) enum Command {
     /// Acquires and releases a lock named `zlock-doctor` below the path.
     #[command(after_help = "Examples:\n  zlock doctor\n  zlock doctor --json jobs")]
     Doctor(Below),
+    Class(Class),
+    /// Waits until a store grants locks again after a restart or a failover that may have lost commits.
+    ///
+    /// That takes about as long as the longest session timeout, and passes only while a client is connected. On a host where nothing
+    /// but short commands uses the store, call this once after a failover.
+    #[command(after_help = "Example:\n  zlock settle && zlock run jobs/backup -- backup")]
+    Settle(StoreOnly),
+    /// Declares that a backup was put back into a store without a restart of its server.
+    ///
+    /// That ends all sessions, and nothing is granted until what was granted before is certainly over.
+    #[command(
+        after_help = "Example:\n  pg_restore --clean --schema=zlock -d shop locks.dump && zlock restored"
+    )]
+    Restored(StoreOnly),
     Bench(Bench),
     /// What only PostgreSQL needs.
     #[cfg(feature = "postgres")]
@@ -144,6 +158,29 @@ pub(crate) struct Store {
     /// session_timeout, connect_timeout and operation_timeout.
     #[arg(long, env = "ZLOCK_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) url: Option<String>,
+}
+
+/// A store, and how to print.
+#[derive(Debug, Args)]
+pub(crate) struct StoreOnly {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Shows or sets what a restart or a failover of a store may lose, for stores without sessions such as PostgreSQL.
+///
+/// auto (the default) is one-server until there is a sign of a replica, and then lossy for good. lossy: each restart ends all sessions.
+/// one-server: the server flushes and is never replaced by a copy. sync: replicas confirm each commit.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock class\n  zlock class --set sync")]
+pub(crate) struct Class {
+    #[command(flatten)]
+    pub(crate) store: StoreOnly,
+    /// The class to set, for all clients.
+    #[arg(long, value_name = "CLASS", value_parser = class)]
+    pub(crate) set: Option<zlock::backend::Class>,
 }
 
 /// Runs a command while holding a lock.
@@ -530,6 +567,11 @@ pub(crate) struct Format {
     /// Prints JSON.
     #[arg(long, action = ArgAction::SetTrue)]
     pub(crate) json: bool,
+}
+
+/// Parses what a restart of a store may lose.
+fn class(text: &str) -> Result<zlock::backend::Class, String> {
+    text.parse().map_err(|error: zlock::Error| error.to_string())
 }
 
 /// Parses the name of a lock: its path, with or without the leading slash.

@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
+mod history;
 mod jobs;
 mod leader;
 mod limits;
@@ -72,6 +73,9 @@ fn main() -> ExitCode {
         Command::Top(args) => wait_for(top::top(args)),
         Command::Record(args) => wait_for(record::record(args)),
         Command::Doctor(args) => wait_for(doctor::doctor(args)),
+        Command::Class(args) => wait_for(history::class(args)),
+        Command::Settle(args) => wait_for(history::settle(args)),
+        Command::Restored(args) => wait_for(history::restored(args)),
         Command::Bench(args) => wait_for(bench::bench(args)),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())

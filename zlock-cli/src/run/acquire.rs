@@ -209,7 +209,12 @@ async fn join(
                     left?;
                 }
             }
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::Settling | ErrorKind::SessionLost
+                ) =>
+            {
                 sleep(PAUSE).await
             }
             Err(error) => return Err(error.into()),
@@ -225,7 +230,14 @@ async fn claim(args: &Run, job: RecurringJob, tick: Tick) -> Result<Held, Failur
         Some(_) => path.to_string(),
     };
     let by = |run: &LastRun| format!("on {} since {}", run.by, run.since);
-    match job.begin(tick).await {
+    let begun = loop {
+        match job.begin(tick).await {
+            // Nobody runs it.
+            Err(error) if error.kind() == ErrorKind::Settling => sleep(PAUSE).await,
+            begun => break begun,
+        }
+    };
+    match begun {
         Ok(Ok(run)) => Ok(Held::Job(Box::new(run))),
         Ok(Err(Outcome::Running(run))) => {
             let message = format!("{what} is running {}", by(&run));
@@ -298,6 +310,11 @@ async fn within<L: Lock>(lock: &L, args: &Run, since: Instant, log: &mut Log) ->
                 ErrorKind::Busy => return Err(busy(args, &args.name)),
                 // The place in the queue is lost: join the queue again.
                 ErrorKind::SessionLost | ErrorKind::NodeDeleted => {}
+                // Nobody holds it, so a crontab with --no-wait must not skip its run.
+                ErrorKind::Settling if left.is_none_or(|left| left.is_zero() || left > PAUSE) => {
+                    log.say(format!("{error}; retrying"));
+                    sleep(PAUSE).await;
+                }
                 ErrorKind::Unavailable if !args.no_wait && left.is_none_or(|left| left > PAUSE) => {
                     log.say(format!("{error}; retrying"));
                     sleep(PAUSE).await;

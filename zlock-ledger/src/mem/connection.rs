@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
-use zlock_core::{Mutex, SessionId};
+use zlock_core::SessionId;
 
 use super::fault::{Arrival, Fate, Operation};
-use super::link::{Link, Mode, Wiring};
+use super::link::{Link, Mode};
 use super::server::Server;
 use super::state::State;
 use crate::{Fault, Scope};
@@ -52,58 +52,44 @@ impl Outbox {
 
 /// The client's end of a connection. What was sent arrives after it was dropped, too, unless the link breaks.
 pub(crate) struct Connection {
+    pub(crate) route: Arc<Route>,
+    pub(crate) outbox: Outbox,
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+/// The way between a client and the store.
+pub(crate) struct Route {
     pub(crate) number: u64,
     pub(crate) link: Arc<Link>,
     pub(crate) server: Arc<Server>,
-    /// The life of the server in which it was opened.
+    /// The life of the server in which the connection was opened.
     pub(crate) life: u64,
-    pub(crate) outbox: Outbox,
-    requests: mpsc::UnboundedSender<Request>,
-    /// When the last request that was sent arrives.
-    last_due: Mutex<Option<Instant>>,
+    /// How often the link had broken then.
+    breaks: u64,
 }
 
 impl Connection {
     /// Opens a connection, whose messages travel on this runtime.
     pub(crate) fn open(server: &Arc<Server>, link: &Arc<Link>, runtime: &Handle) -> Result<Self, Fault> {
-        let (lives, wiring) = (server.life(), link.wiring.subscribe());
-        let (life, now) = (*lives.borrow(), *wiring.borrow());
-        if now.mode == Mode::Down || life % 2 == 1 {
+        let (life, wiring) = (server.life.get(), link.wiring.get());
+        if wiring.mode == Mode::Down || life % 2 == 1 {
             return Err(Fault::NotSent("the store refuses the connection".into()));
         }
         if !link.connected(server.settings.limits.connections) {
             return Err(Fault::Unexpected("more connections than the limit".into()));
         }
-        let (requests, inbox) = mpsc::unbounded_channel();
-        let (deliveries, outbox) = mpsc::unbounded_channel();
-        let connection = Connection {
+        let route = Arc::new(Route {
             number: server.next_number(),
             link: link.clone(),
             server: server.clone(),
             life,
-            outbox: Outbox { link: link.clone(), deliveries },
-            requests,
-            last_due: Mutex::new(None),
-        };
-        let broken = broken((lives, life), (wiring.clone(), now.breaks));
-        let route = Route {
-            number: connection.number,
-            server: server.clone(),
-            outbox: connection.outbox.clone(),
-            wiring: wiring.clone(),
-        };
-        runtime.spawn(async move {
-            let number = route.number;
-            let server = route.server.clone();
-            let carry = async { tokio::join!(route.carry(inbox), deliver(outbox, wiring)) };
-            tokio::select! {
-                biased;
-                () = broken => {}
-                _ = carry => {}
-            }
-            server.stop_listening(number);
+            breaks: wiring.breaks,
         });
-        Ok(connection)
+        let (requests, inbox) = mpsc::unbounded_channel();
+        let (deliveries, on_the_way) = mpsc::unbounded_channel();
+        let outbox = Outbox { link: link.clone(), deliveries };
+        runtime.spawn(route.clone().run(inbox, outbox.clone(), on_the_way));
+        Ok(Connection { route, outbox, requests })
     }
 
     /// Sends a request when first polled, and waits for the answer.
@@ -127,15 +113,10 @@ impl Connection {
                 Box::new(move || drop(to.send(result))) as Deliver
             })
         });
-        let arrival = Arrival { operation, session, scopes, link: self.link.number };
-        {
-            let mut last_due = self.last_due.lock();
-            let arrives = self.link.request_arrives();
-            let due = last_due.map_or(arrives, |last| last.max(arrives));
-            *last_due = Some(due);
-            let sent = self.requests.send(Request { arrival, due, execute });
-            sent.map_err(|_| Fault::NotSent("the connection is broken".into()))?;
-        }
+        let link = &self.route.link;
+        let arrival = Arrival { operation, session, scopes, link: link.number };
+        let sent = self.requests.send(Request { arrival, due: link.request_arrives(), execute });
+        sent.map_err(|_| Fault::NotSent("the connection is broken".into()))?;
         let unknown = |why: &str| Err(Fault::Unknown(why.into()));
         tokio::select! {
             biased;
@@ -153,13 +134,13 @@ impl Connection {
         scopes: Vec<Scope>,
         work: impl FnOnce(&mut State) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let (server, link, life) = (self.server.clone(), self.link.clone(), self.life);
+        let route = self.route.clone();
         let run = async move {
-            let service_time = link.service_time();
+            let service_time = route.link.service_time();
             if !service_time.is_zero() {
                 tokio::time::sleep(service_time).await;
             }
-            server.in_life(life, work)?
+            route.server.in_life(route.life, work)?
         };
         self.ask(operation, session, scopes, run).await
     }
@@ -167,30 +148,35 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.link.disconnected();
+        self.route.link.disconnected();
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connection({} of link {})", self.number, self.link.number)
+        write!(f, "Connection({} of link {})", self.route.number, self.route.link.number)
     }
 }
 
-/// The way of the requests to the store.
-struct Route {
-    number: u64,
-    server: Arc<Server>,
-    outbox: Outbox,
-    wiring: watch::Receiver<Wiring>,
-}
-
 impl Route {
+    async fn run(
+        self: Arc<Self>,
+        inbox: mpsc::UnboundedReceiver<Request>,
+        outbox: Outbox,
+        on_the_way: mpsc::UnboundedReceiver<(Instant, Deliver)>,
+    ) {
+        tokio::select! {
+            biased;
+            () = self.broken() => {}
+            _ = async { tokio::join!(self.carry(inbox, outbox), self.deliver(on_the_way)) } => {}
+        }
+        self.server.stop_listening(self.number);
+    }
+
     /// Brings the requests to the store one after the other, until the client gives up the connection or it breaks.
-    async fn carry(mut self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+    async fn carry(&self, mut inbox: mpsc::UnboundedReceiver<Request>, outbox: Outbox) {
         while let Some(request) = inbox.recv().await {
-            let open = |mode| matches!(mode, Mode::Up | Mode::Mute);
-            arrive(request.due, &mut self.wiring, open).await;
+            self.arrive(request.due, |mode| matches!(mode, Mode::Up | Mode::Mute)).await;
             let fate = self.server.arrive(&request.arrival);
             let refusal = match fate {
                 Fate::LoseRequest => break,
@@ -200,42 +186,35 @@ impl Route {
             // A task of its own: the store finishes what it has accepted, also if the connection breaks.
             let executed = tokio::spawn((request.execute)(refusal)).await;
             match executed {
-                Ok(deliver) if fate != Fate::LoseAnswer => self.outbox.send(deliver),
+                Ok(deliver) if fate != Fate::LoseAnswer => outbox.send(deliver),
                 _ => break,
             }
         }
         self.server.stop_listening(self.number);
     }
-}
 
-/// Delivers what has arrived at the client, in its order.
-async fn deliver(
-    mut outbox: mpsc::UnboundedReceiver<(Instant, Deliver)>,
-    mut wiring: watch::Receiver<Wiring>,
-) {
-    while let Some((due, deliver)) = outbox.recv().await {
-        arrive(due, &mut wiring, |mode| mode == Mode::Up).await;
-        deliver();
+    /// Delivers what has arrived at the client, in its order.
+    async fn deliver(&self, mut on_the_way: mpsc::UnboundedReceiver<(Instant, Deliver)>) {
+        while let Some((due, deliver)) = on_the_way.recv().await {
+            self.arrive(due, |mode| mode == Mode::Up).await;
+            deliver();
+        }
     }
-}
 
-/// Waits until a message that is due at this time gets through.
-async fn arrive(due: Instant, wiring: &mut watch::Receiver<Wiring>, open: impl Fn(Mode) -> bool) {
-    if due > Instant::now() {
-        sleep_until(due).await;
+    /// Waits until a message that is due at this time gets through.
+    async fn arrive(&self, due: Instant, passes: impl Fn(Mode) -> bool) {
+        if due > Instant::now() {
+            sleep_until(due).await;
+        }
+        self.link.wiring.wait_for(|wiring| passes(wiring.mode)).await;
     }
-    // It fails if the link is gone, and with it the client.
-    let _ = wiring.wait_for(|wiring| open(wiring.mode)).await;
-}
 
-/// Completes when the connection breaks.
-async fn broken(
-    (mut lives, life): (watch::Receiver<u64>, u64),
-    (mut wiring, breaks): (watch::Receiver<Wiring>, u64),
-) {
-    tokio::select! {
-        biased;
-        _ = lives.wait_for(|now| *now != life) => {}
-        _ = wiring.wait_for(|now| now.breaks != breaks) => {}
+    /// Completes when the connection breaks.
+    async fn broken(&self) {
+        tokio::select! {
+            biased;
+            () = self.server.life.wait_for(|life| life != self.life) => {}
+            () = self.link.wiring.wait_for(|wiring| wiring.breaks != self.breaks) => {}
+        }
     }
 }

@@ -58,11 +58,10 @@ impl Ledger for MemLedger {
 
     async fn calm(&self, session: Option<SessionId>, on_hint: OnHint) -> Result<MemCalm, Fault> {
         let connection = self.connect()?;
-        let (server, outbox, number) = (self.server.clone(), connection.outbox.clone(), connection.number);
-        let hints = on_hint.clone();
+        let (route, outbox, hints) = (connection.route.clone(), connection.outbox.clone(), on_hint.clone());
         let opened = connection.ask(Operation::Calm, session, vec![], async move {
             if let Some(session) = session {
-                server.listen(number, Listener { session, on_hint: hints, outbox });
+                route.server.listen(route.number, Listener { session, on_hint: hints, outbox });
             }
             Ok(())
         });
@@ -76,8 +75,8 @@ impl Ledger for MemLedger {
 
     async fn lane(&self, session: SessionId, wire: Wire) -> Result<MemLane, Fault> {
         let connection = self.connect()?;
-        let (server, life) = (self.server.clone(), connection.life);
-        let raise = async move { server.raise(life, session, wire).await };
+        let route = connection.route.clone();
+        let raise = async move { route.server.raise(route.life, session, wire).await };
         let number = connection.ask(Operation::Lane, Some(session), vec![], raise).await?;
         Ok(MemLane { connection, session, wire, number })
     }
@@ -95,14 +94,13 @@ impl fmt::Debug for MemCalm {
 #[async_trait]
 impl Calm for MemCalm {
     async fn begin(&self, begin: &Begin) -> Result<History, Fault> {
-        let (begin, link) = (*begin, self.0.link.clone());
-        let (server, number) = (self.0.server.clone(), self.0.number);
+        let (begin, route) = (*begin, self.0.route.clone());
         let listener =
             Listener { session: begin.session, on_hint: self.1.clone(), outbox: self.0.outbox.clone() };
         let work = move |state: &mut State| {
             let history = state.begin(&begin)?;
-            link.began(begin.session);
-            server.listen(number, listener);
+            route.link.began(begin.session);
+            route.server.listen(route.number, listener);
             Ok(history)
         };
         self.0.call(Operation::Begin, Some(begin.session), vec![], work).await
@@ -200,12 +198,13 @@ pub struct MemLane {
 #[async_trait]
 impl Lane for MemLane {
     async fn transact(&self, txs: &[Tx]) -> Result<Vec<Result<Outcome, Fault>>, Fault> {
-        let (connection, session) = (&self.connection, self.session);
-        let (server, link, life) = (connection.server.clone(), connection.link.clone(), connection.life);
-        let lane = (session, self.wire, self.number);
-        let txs = txs.to_vec();
+        let (route, txs) = (self.connection.route.clone(), txs.to_vec());
+        let lane = (self.session, self.wire, self.number);
         let scopes = txs.iter().flat_map(Tx::scopes).cloned().collect();
-        let run = async move { server.transact(life, link.service_time(), lane, &txs).await };
-        connection.ask(Operation::Transact, Some(session), scopes, run).await
+        let run = async move {
+            let service_time = route.link.service_time();
+            route.server.transact(route.life, service_time, lane, &txs).await
+        };
+        self.connection.ask(Operation::Transact, Some(self.session), scopes, run).await
     }
 }

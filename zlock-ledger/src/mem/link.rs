@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fastrand::Rng;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use zlock_core::{Mutex, SessionId};
 
 use super::server::Server;
+use super::signal::Signal;
 
 /// The maximum of every delay: the clock cannot represent arbitrary instants.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -50,7 +50,7 @@ struct Times {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) number: u64,
-    pub(crate) wiring: watch::Sender<Wiring>,
+    pub(crate) wiring: Signal<Wiring>,
     jitter: Duration,
     times: Mutex<Times>,
 }
@@ -65,7 +65,7 @@ impl Link {
             session: None,
             connections: 0,
         };
-        let wiring = watch::Sender::new(Wiring { mode: Mode::Up, breaks: 0 });
+        let wiring = Signal::new(Wiring { mode: Mode::Up, breaks: 0 });
         Link { number, wiring, jitter: jitter.min(LONGEST), times: Mutex::new(times) }
     }
 
@@ -133,7 +133,7 @@ impl MemLink {
     /// Breaks all connections and refuses new ones until [`heal`](Self::heal). The client notices at once. Requests that have not
     /// arrived are lost; the store finishes what it has accepted.
     pub fn suspend(&self) {
-        self.link.wiring.send_modify(|wiring| {
+        self.link.wiring.update(|wiring| {
             wiring.mode = Mode::Down;
             wiring.breaks += 1;
         });
@@ -141,23 +141,23 @@ impl MemLink {
 
     /// Breaks all connections, as [`suspend`](Self::suspend) does. The client may connect again at once.
     pub fn reset(&self) {
-        self.link.wiring.send_modify(|wiring| wiring.breaks += 1);
+        self.link.wiring.update(|wiring| wiring.breaks += 1);
     }
 
     /// Lets nothing through in either direction until [`heal`](Self::heal), without the client noticing, as when a cable is
     /// unplugged. What was sent arrives then, also over connections that the client has given up.
     pub fn cut(&self) {
-        self.link.wiring.send_modify(|wiring| wiring.mode = Mode::Silent);
+        self.link.wiring.update(|wiring| wiring.mode = Mode::Silent);
     }
 
     /// Lets requests through, but no responses and no hints, until [`heal`](Self::heal), which breaks the connections.
     pub fn mute(&self) {
-        self.link.wiring.send_modify(|wiring| wiring.mode = Mode::Mute);
+        self.link.wiring.update(|wiring| wiring.mode = Mode::Mute);
     }
 
     /// Ends every fault of the link except for delays.
     pub fn heal(&self) {
-        self.link.wiring.send_modify(|wiring| {
+        self.link.wiring.update(|wiring| {
             wiring.breaks += u64::from(wiring.mode == Mode::Mute);
             wiring.mode = Mode::Up;
         });

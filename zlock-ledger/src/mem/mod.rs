@@ -48,6 +48,7 @@ mod link;
 mod server;
 mod sessions;
 mod settings;
+mod signal;
 mod state;
 mod store;
 mod tables;
@@ -62,5 +63,4 @@ pub use store::MemStore;
 pub use user::{Protection, ScopeLock};
 
 #[cfg(test)]
-#[cfg(any())]
 mod tests;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use zlock_core::kit::sleep_until;
 use zlock_core::{Mutex, SessionId};
@@ -14,6 +14,7 @@ use zlock_core::{Mutex, SessionId};
 use super::connection::Outbox;
 use super::fault::{Arrival, Fate, Faults, Operation};
 use super::settings::Settings;
+use super::signal::Signal;
 use super::state::{Holder, State};
 use crate::{Fault, OnHint, Outcome, Tx, Wire};
 
@@ -23,7 +24,7 @@ pub(crate) struct Server {
     pub(crate) faults: Faults,
     counts: Mutex<BTreeMap<Operation, u64>>,
     /// The number of the server's life. While it is stopped, the number is odd.
-    life: watch::Sender<u64>,
+    pub(crate) life: Signal<u64>,
     /// A lock may be free.
     released: Notify,
     /// The connections to which hints are sent.
@@ -62,7 +63,7 @@ impl Server {
             settings,
             faults: Faults::default(),
             counts: Mutex::default(),
-            life: watch::Sender::new(0),
+            life: Signal::new(0),
             released: Notify::new(),
             listeners: Mutex::default(),
             next_number: Mutex::default(),
@@ -74,10 +75,6 @@ impl Server {
         let mut number = self.next_number.lock();
         *number += 1;
         *number
-    }
-
-    pub(crate) fn life(&self) -> watch::Receiver<u64> {
-        self.life.subscribe()
     }
 
     pub(crate) fn counts(&self) -> MutexGuard<'_, BTreeMap<Operation, u64>> {
@@ -104,7 +101,7 @@ impl Server {
 
     /// Works on the state, unless the server has stopped since the connection was opened.
     pub(crate) fn in_life<T>(&self, life: u64, work: impl FnOnce(&mut State) -> T) -> Result<T, Fault> {
-        self.with(|state| if *self.life.borrow() == life { Ok(work(state)) } else { Err(stopped()) })
+        self.with(|state| if self.life.get() == life { Ok(work(state)) } else { Err(stopped()) })
     }
 
     /// Frees a lock that a life of the server had, and wakes whoever waits for it.
@@ -116,7 +113,7 @@ impl Server {
 
     /// Stops the server: everything that is connected or in flight ends.
     pub(crate) fn stop(&self) {
-        self.with(|_| self.life.send_modify(|life| *life |= 1));
+        self.with(|_| self.life.update(|life| *life |= 1));
         self.released.notify_waiters();
     }
 
@@ -125,7 +122,7 @@ impl Server {
         self.stop();
         self.with(|state| {
             let value = change(state);
-            self.life.send_modify(|life| *life += 1);
+            self.life.update(|life| *life += 1);
             value
         })
     }

@@ -36,6 +36,9 @@ pub struct Settings {
     /// How many commits are kept so that a crash or a failover can undo them. Defaults to 1,000.
     pub log: usize,
     /// What requests may contain. Defaults to 64 transactions, 1 MiB, 3 connections, and a poll after 100 milliseconds to 1 second.
+    ///
+    /// A larger batch is [`Fault::Invalid`](crate::Fault::Invalid), and a further connection is
+    /// [`Fault::Unexpected`](crate::Fault::Unexpected). The bytes are not counted.
     pub limits: Limits,
 }
 

@@ -9,7 +9,7 @@ use super::settings::Settings;
 use super::tables::{Session, Tables};
 use crate::{Entry, Fault, History, Mark, Range, Read, Scope, Setup, Tx, Wire};
 
-/// A number for whoever holds the lock of a scope.
+/// The number of a transaction that holds locks of scopes.
 pub(crate) type Holder = u64;
 
 /// A hint for a session: the entry that was deleted or relabelled.

@@ -96,14 +96,16 @@ impl State {
                 (receipt.is_none(), receipt.map(|receipt| receipt_entry(session, receipt)))
             }
             Cond::Alive { scope, key, created } => {
-                let found = find(scope, key).filter(|entry| entry.created == *created);
-                if let Some(owner) = found.as_ref().and_then(|entry| entry.owner) {
+                let found = find(scope, key);
+                let is_it = |entry: &Entry| entry.created == *created;
+                if let Some(owner) = found.as_ref().filter(|entry| is_it(entry)).and_then(|entry| entry.owner)
+                {
                     match self.swept(owner) {
-                        Err(Fault::SessionOver) => return Ok(Some(None)),
+                        Err(Fault::SessionOver) => return Ok(Some(found)),
                         swept => swept?,
                     };
                 }
-                check(found, &|_| true)
+                check(found, &is_it)
             }
         };
         Ok(if holds { None } else { Some(found) })

@@ -19,7 +19,7 @@ pub struct Protection {
 impl Protection {
     pub(super) fn begin(server: &Arc<Server>, scope: &Scope, key: &str) -> Result<Option<Self>, Fault> {
         server.with(|state| {
-            let life = *server.life().borrow();
+            let life = server.life.get();
             let entry = state.protect(scope, key)?;
             Ok(entry.map(|entry| Protection { server: server.clone(), life, scope: scope.clone(), entry }))
         })
@@ -34,7 +34,7 @@ impl Protection {
     /// Commits the transaction. Returns `false` if the server has stopped since it began, which has rolled it back.
     #[must_use]
     pub fn commit(self) -> bool {
-        *self.server.life().borrow() == self.life
+        self.server.life.get() == self.life
     }
 }
 
@@ -61,7 +61,7 @@ pub struct ScopeLock {
 impl ScopeLock {
     pub(super) fn begin(server: &Arc<Server>, scope: &Scope) -> Option<Self> {
         server.with(|state| {
-            let (life, holder) = (*server.life().borrow(), state.next_holder());
+            let (life, holder) = (server.life.get(), state.next_holder());
             state.lock_scope(holder, scope).then(|| ScopeLock { server: server.clone(), life, holder })
         })
     }

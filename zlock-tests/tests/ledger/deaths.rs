@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, NodeIds, Label, LockPath, Needs};
 use zlock_core::kit::Options;
+use zlock_core::{CoordinationBackend, Label, LockPath, Needs, NodeIds};
 use zlock_ledger::LedgerBackend;
 use zlock_ledger::mem::{MemStore, Settings};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zlock::{ErrorKind, Release};
-use zlock_core::{Class, StoreHistory as _};
 use zlock_core::kit::Options;
+use zlock_core::{Class, StoreHistory as _};
 use zlock_ledger::LedgerBackend;
 use zlock_ledger::mem::{MemStore, Settings};
 

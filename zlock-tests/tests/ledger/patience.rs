@@ -28,7 +28,10 @@ async fn a_fenced_lock_is_released_once_the_transaction_has_ended() {
     for n in 0..20 {
         let began = Instant::now();
         let path = format!("/app/other{n}");
-        assert_eq!(a.mutex(path.as_str()).unwrap().acquire().await.unwrap().release().await.unwrap(), Release::Released);
+        assert_eq!(
+            a.mutex(path.as_str()).unwrap().acquire().await.unwrap().release().await.unwrap(),
+            Release::Released
+        );
         assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
         sleep(Duration::from_millis(50)).await;
     }

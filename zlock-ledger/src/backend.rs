@@ -94,6 +94,12 @@ impl<L: Ledger> LedgerBackend<L> {
 }
 
 impl Entry {
+    /// Returns `true` if it is this node. A create that is repeated after another client has deleted the node makes another one, with
+    /// the same key at the end of the queue.
+    fn is(&self, node: &Node) -> bool {
+        self.created == node.sequence.get().unsigned_abs()
+    }
+
     /// Returns the node that the entry is. Its name is its ID.
     fn node(&self) -> Node {
         let label = Label::parse(self.label.as_deref().unwrap_or_default());
@@ -176,21 +182,25 @@ impl<L: Ledger> Operation<'_, L> {
 
     async fn entry(&self, session: SessionKey, node: &Node) -> Result<Option<Entry>, Fault> {
         let entries = self.read(session, Range::Key(node.id.as_str().to_owned()), true).await?;
-        if entries.is_empty() {
+        let entry = entries.into_iter().find(|entry| entry.is(node));
+        if entry.is_none() {
             self.missed(&node.id);
         }
-        Ok(entries.into_iter().next())
+        Ok(entry)
     }
 
     async fn exists(&self, session: SessionKey, seen: &Node) -> Result<Existence, Fault> {
         let (entries, watching) = self.watch(session, Some(seen.id.as_str()), false).await?;
-        Ok(match entries.first().map(Entry::node) {
+        Ok(match entries.iter().find(|entry| entry.is(seen)).map(Entry::node) {
             None => {
                 self.missed(&seen.id);
                 Existence::Deleted
             }
             Some(node) if node.label != seen.label => Existence::Changed(node),
-            Some(_) => Existence::Watching(self.fires(session, watching)),
+            Some(node) => {
+                watching.waits_behind(node.sequence.get().unsigned_abs());
+                Existence::Watching(self.fires(session, watching))
+            }
         })
     }
 
@@ -223,20 +233,22 @@ impl<L: Ledger> Operation<'_, L> {
     ) -> Result<Option<Deletion>, Fault> {
         let key = |id: &NodeId| id.as_str().to_owned();
         let is_own = matches!(target, Target::Node(node) if node.session == Some(session.id));
-        let next = next.filter(|_| is_own).map(|node| Read {
+        let next = next.filter(|_| is_own);
+        let read = next.map(|node| Read {
             scope: self.scope.clone(),
             range: Range::Key(key(&node.id)),
             floor: 0,
             data: false,
         });
         let delete = Write::Delete { scope: self.scope.clone(), key: key(target.id()) };
-        let (then, read) = (vec![delete], next.into_iter().collect());
+        let (then, read) = (vec![delete], read.into_iter().collect());
         let tx = Tx { scope: self.scope.clone(), when: Vec::new(), then, read };
         let mut outcome = self.transact(session, tx).await?;
         let Some(deleted) = outcome.written.pop().flatten() else { return Ok(None) };
         let is_ours = |entry: &Entry| entry.owner == Some(session.id);
-        let next = outcome.read.pop().is_some_and(|next| next.first().is_some_and(is_ours));
-        Ok(Some(if next && is_ours(&deleted) { Deletion::HandedOver } else { Deletion::Deleted }))
+        let there = outcome.read.pop().unwrap_or_default();
+        let is_there = next.is_some_and(|next| there.iter().any(|entry| is_ours(entry) && entry.is(next)));
+        Ok(Some(if is_there && is_ours(&deleted) { Deletion::HandedOver } else { Deletion::Deleted }))
     }
 
     /// Handles a node that was looked up and does not exist: if it was an own node, another client deleted it, since the session
@@ -360,7 +372,7 @@ impl<L: Ledger> CoordinationBackend for LedgerBackend<L> {
         let mut operation = self.operation("data_with_watch", Kind::Queue, parent);
         repeat!(operation.budget, |session| async {
             let (entries, watching) = operation.watch(session, Some(node.id.as_str()), true).await?;
-            let Some(entry) = entries.into_iter().next() else {
+            let Some(entry) = entries.into_iter().find(|entry| entry.is(node)) else {
                 operation.missed(&node.id);
                 return Ok(None);
             };

@@ -27,7 +27,7 @@ pub struct Deaths {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Observed {
-    /// Until when there is a reason to look at it.
+    /// The instant until which there is a reason to look at it.
     wanted: Instant,
     is_near: bool,
     /// What was seen last, and what was watched of that.
@@ -61,12 +61,17 @@ impl Deaths {
         self.sessions.iter().filter(|(_, observed)| is_due(observed)).map(|(session, _)| *session).collect()
     }
 
+    /// Returns `true` if a session that is wanted was never seen. A process that ends soon has to look at once to have watched anything.
+    pub(crate) fn has_unseen(&self, now: Instant) -> bool {
+        self.sessions.values().any(|observed| observed.wanted >= now && observed.seen.is_none())
+    }
+
     /// Records the answer to a look at these sessions. Returns those that are over, of which entries may remain.
     pub fn looked(&mut self, asked: &[SessionId], found: &[Seen], received: Instant) -> Vec<SessionId> {
         for seen in found {
             let Some(observed) = self.sessions.get_mut(&seen.session) else { continue };
             match &mut observed.seen {
-                Some((last, watched)) if last.beat == seen.beat => {
+                Some((last, watched)) if (last.beat, last.timeout) == (seen.beat, seen.timeout) => {
                     watched.saw(seen.watched, received, false);
                     *last = *seen;
                 }

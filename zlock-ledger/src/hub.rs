@@ -70,13 +70,14 @@ impl Watching {
         let (before, behind) = entries.split_at(position);
         let behind = if self.what.0.kind == Kind::Group { behind } else { &[] };
         let owners = owners(behind.iter().chain(before), own);
-        let is_place = self.what.1.is_some() && self.what.0.kind == Kind::Queue;
-        let place = entries.first().filter(|_| is_place).map(|entry| entry.created);
-        self.hub.change(self, |armed| {
-            (armed.seen, armed.owners, armed.place) = (Some(seen), owners.clone(), place)
-        });
+        self.hub.change(self, |armed| (armed.seen, armed.owners) = (Some(seen), owners.clone()));
         self.hub.sooner.notify_one();
         owners
+    }
+
+    /// Records that the client waits behind the place with this number, and so has to look at all sessions ahead of it, too.
+    pub(crate) fn waits_behind(&self, number: u64) {
+        self.hub.change(self, |armed| armed.place = Some(number));
     }
 
     /// Waits until it fires.
@@ -381,6 +382,8 @@ mod tests {
         drop(group);
         let place = hub.arm(&scope("/a"), Some("4"));
         place.read(&[entry(4, 5)], OWN);
+        assert!(hub.places(true).is_empty(), "it is only watched");
+        place.waits_behind(4);
         assert_eq!(hub.places(false), BTreeSet::from([(scope("/a"), 4)]));
         hub.ahead(&scope("/a"), 4, &ids(&[5, 3]));
         assert_eq!(hub.owners(), [ids(&[5, 3])]);

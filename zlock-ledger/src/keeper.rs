@@ -12,7 +12,7 @@ use zlock_core::{Close, NodeId, SessionId};
 use crate::ledger::{Beat, Begin, Calm as _, End, Ended, Fault, History, Ledger, Wire};
 use crate::observe::observe_forever;
 use crate::poll::poll_forever;
-use crate::requests::send_forever;
+use crate::sender::send_forever;
 use crate::shared::{Live, Shared};
 
 /// The timeout of a session at rest, which owns nothing.
@@ -52,7 +52,7 @@ impl<L: Ledger> SessionStore for Keeper<L> {
     }
 
     fn patience(&self) -> (Duration, Duration) {
-        (self.0.options.answer_time() * 2, self.options().connect_timeout)
+        (self.0.answer_time() * 2, self.options().connect_timeout)
     }
 
     async fn begin(&self, old: Option<SessionId>, patience: Duration) -> Result<Begun<Granted<L>>, Fault> {
@@ -89,11 +89,11 @@ impl<L: Ledger> SessionStore for Keeper<L> {
     }
 
     async fn end(&self, id: SessionId, _: Option<&mut Granted<L>>) -> Result<Close, Fault> {
-        let (shared, limit) = (&self.0, self.0.options.answer_time());
-        let calm = shared.calm(None).await?;
+        let (shared, limit) = (&self.0, self.0.answer_time());
         // Other clients that are as short-lived as this one go on from there.
         let spans = shared.deaths.lock().spans(Instant::now());
         if !spans.is_empty() {
+            let calm = shared.calm(None).await?;
             shared.ask(&calm, limit, calm.watched(&spans)).await?;
         }
         end(shared, id, limit).await?;
@@ -119,7 +119,7 @@ impl<L: Ledger> Keeper<L> {
         let sent = Instant::now();
         let history = shared.ask(&calm, patience, calm.begin(&begin)).await?;
         let received = Instant::now();
-        shared.has_begun(session).await;
+        shared.has_begun(session);
         let lane = tokio::time::timeout(patience, shared.ledger.lane(session, Wire::Fast)).await;
         let lane = Some(lane.unwrap_or_else(|_| Err(Fault::NotSent("no connection for writes".into())))?);
         let granted = Granted { history, sent, received, lane };
@@ -192,7 +192,8 @@ pub(crate) async fn beat<L: Ledger>(
     if beaten.swept != beaten.history.incarnation {
         live.unswept.notify_one();
     }
-    Ok((rests, sent))
+    // It may own what this client does not know: what a crash has brought back, or what is still to be deleted.
+    Ok((rests && !beaten.owns, sent))
 }
 
 struct Heartbeats<'a, L: Ledger> {
@@ -242,7 +243,7 @@ async fn sweep_forever<L: Ledger>(shared: &Shared<L>, session: SessionKey, live:
 
 /// Makes one attempt. Returns `false` if the store was restarted again meanwhile.
 async fn sweep<L: Ledger>(shared: &Shared<L>, session: SessionKey, live: &Live) -> Result<bool, Fault> {
-    let (limit, calm) = (shared.options.answer_time(), shared.calm(Some(session.id)).await?);
+    let (limit, calm) = (shared.answer_time(), shared.calm(Some(session.id)).await?);
     let (incarnation, nodes) = shared.ask(&calm, limit, calm.nodes(session.id)).await?;
     // Judged when the answer has arrived: what was created later is not in it.
     let strays: Vec<_> = {

@@ -113,7 +113,8 @@ pub enum Write {
     Append {
         /// The key.
         key: String,
-        /// Whether the session of the transaction owns it.
+        /// Whether the session of the transaction owns it. While it owns anything, a session at rest has its
+        /// [other timeout](Begin::timeout), since its client may die before the next heartbeat.
         owned: bool,
         /// The label.
         label: Option<String>,
@@ -274,7 +275,7 @@ pub struct Setup {
 pub struct Beat {
     /// The number of the heartbeat, which grows. One with a number that is not above the last one has no effect.
     pub number: u64,
-    /// The timeout of the session from now on.
+    /// The timeout of the session from now on. That of rest does not count while the session owns anything.
     pub timeout: Duration,
     /// What the session is known to own.
     pub known: Vec<(Scope, String)>,
@@ -291,6 +292,8 @@ pub struct Beaten {
     pub swept: u64,
     /// For each known entry, whether it exists and belongs to the session.
     pub exists: Vec<bool>,
+    /// Whether the session owns anything, known or not. Needed only if the heartbeat has a longer timeout than [`Begin::timeout`].
+    pub owns: bool,
     /// Whether the time of [`Beat::watched`] was added.
     pub added: bool,
 }
@@ -302,7 +305,7 @@ pub struct Seen {
     pub session: SessionId,
     /// The number of its last heartbeat.
     pub beat: u64,
-    /// Its timeout.
+    /// Its timeout. Another one counts as another heartbeat.
     pub timeout: Duration,
     /// For how long clients have watched this heartbeat without another one.
     pub watched: Duration,
@@ -317,7 +320,7 @@ pub struct End {
     pub beat: Option<u64>,
 }
 
-/// What became of a session that was to end.
+/// The outcome for a session that was to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It is over, and so are its entries, but for those that an open transaction of a user protects.
@@ -408,7 +411,9 @@ impl kit::Failure for Fault {
             Fault::Interrupted(interrupted) => interrupted.explain(error),
             Fault::SessionOver | Fault::Quiet => error,
             Fault::StaleLane => error.with_message("the connection was given up"),
-            Fault::Busy => error.with_message("an open transaction of another client protects the lock"),
+            Fault::Busy => error.with_message(
+                "another transaction is in the way: an open transaction that the lock fences, perhaps",
+            ),
             Fault::Unswept => {
                 error.with_message("the server has restarted, and the session has not seen that yet")
             }
@@ -452,7 +457,7 @@ pub type OnHint = Arc<dyn Fn(Option<(Scope, String)>) + Send + Sync>;
 /// # History
 /// A session has the incarnation in which it began or was last swept. Each request that has a session compares that with the live one,
 /// in its own transaction. If the change between them is one that may have lost commits, the session is over. If not, only
-/// [`Cond::Alive`] and the fence of users' transactions fail, with [`Fault::Unswept`].
+/// [`Cond::Alive`] and the fence of users' transactions fail, with [`Fault::Unswept`]. Such a change does not end quiet time.
 ///
 /// # Durability
 /// Everything commits durably before it is answered, and a request that repeats what was done before waits until that is durable, too.
@@ -565,8 +570,8 @@ pub trait Calm: Debug + Send + Sync + 'static {
     /// follows it.
     async fn watched(&self, seen: &[(Seen, Duration)]) -> Result<(), Fault>;
 
-    /// Ends sessions, and removes what they own, of these scopes first. Also removes the entries of sessions that are over. What became of
-    /// each is in the result.
+    /// Ends sessions, and removes what they own, of these scopes first. Also removes the entries of sessions that are over. The result has
+    /// the outcome for each.
     async fn end(&self, sessions: &[End], first: &[Scope]) -> Result<Vec<Ended>, Fault>;
 
     /// Reads entries.
@@ -593,7 +598,10 @@ pub trait Calm: Debug + Send + Sync + 'static {
     /// Begins a new incarnation, if this one is the live one: tables were put back under a running server.
     async fn restored(&self, incarnation: u64) -> Result<(), Fault>;
 
-    /// Completes when the connection has ended.
+    /// Closes the connection. What waits for an answer over it ends with [`Fault::Unknown`]. What was sent may still arrive.
+    fn close(&self);
+
+    /// Completes when the connection has ended, or was closed.
     ///
     /// # Cancel safety
     /// Safe.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod calm;
 mod deaths;
 mod floors;
 mod groups;
@@ -11,10 +12,12 @@ mod lanes;
 mod ledger;
 pub mod mem;
 mod observe;
+mod opening;
 mod operation;
 mod past;
 mod poll;
 mod requests;
+mod sender;
 mod shared;
 mod values;
 mod watched;

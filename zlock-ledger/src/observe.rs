@@ -17,6 +17,9 @@ const FIRST: Duration = Duration::from_millis(100);
 /// The time between two looks, and the longest wait for a session to become overdue.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The shortest time between two looks at what was seen before.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// The number of queues whose places ahead are read at each look.
 const MAX_PLACES: usize = 16;
 
@@ -34,7 +37,9 @@ pub(crate) async fn observe_forever<L: Ledger>(shared: &Arc<Shared<L>>, session:
                 () = shared.suspects.notified() => {}
                 () = sleep_until(kept + HOUSEKEEPING) => {}
             }
-            sleep(FIRST).await;
+            if !shared.deaths.lock().has_unseen(Instant::now()) {
+                sleep(FIRST).await;
+            }
         }
         // What is waited for may depend on a session without showing that: the rounds of a barrier on its members, for example.
         let is_waiting = shared.hub.len() > 0;
@@ -50,7 +55,19 @@ pub(crate) async fn observe_forever<L: Ledger>(shared: &Arc<Shared<L>>, session:
         let interval = INTERVAL.min(shared.options.session_timeout / 10);
         let now = Instant::now();
         let next = shared.deaths.lock().next(now).0.map_or(now + interval, |next| next.min(now + interval));
-        sleep_until(next.max(now + Duration::from_millis(10))).await;
+        let unseen = async {
+            loop {
+                shared.suspects.notified().await;
+                if shared.deaths.lock().has_unseen(Instant::now()) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = unseen => {}
+            () = sleep_until(next.max(now + SHORTEST)) => {}
+        }
     }
 }
 
@@ -61,7 +78,7 @@ async fn housekeeping<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Res
         return Ok(());
     }
     let calm = shared.calm(Some(session.id)).await?;
-    let silent = shared.ask(&calm, shared.options.answer_time(), calm.silent(MAX_OWNERS)).await?;
+    let silent = shared.ask(&calm, shared.answer_time(), calm.silent(MAX_OWNERS)).await?;
     shared.deaths.lock().want(&silent, Instant::now() + shared.options.session_timeout * 2, false);
     Ok(())
 }
@@ -71,7 +88,7 @@ async fn look<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), 
     if !shared.sessions.is_connected(session)? {
         return Ok(());
     }
-    let (now, limit) = (Instant::now(), shared.options.answer_time());
+    let (now, limit) = (Instant::now(), shared.answer_time());
     let is_silent = shared.deaths.lock().next(now).1;
     let places = shared.hub.places(is_silent);
     if places.is_empty() && shared.hub.owners().is_empty() && shared.deaths.lock().due(now).is_empty() {

@@ -38,13 +38,13 @@ impl<'a, L: Ledger> Operation<'a, L> {
         let (shared, until) = (self.shared, self.budget.deadline());
         let live = shared.live(session)?;
         shared.sessions.connected(session, until).await?;
-        let answer = shared.sessions.run_until_ended(session, until, live.requests.send(tx)).await;
+        let answer = shared.sessions.run_until_ended(session, until, live.requests.send(tx, until)).await;
         let answer = shared.judge(session, answer.unwrap_or_else(|interrupted| Err(interrupted.into())));
         self.budget.record(answer)
     }
 
     /// Executes a transaction that gives the session an entry, and adds that to what it owns. At rest, a heartbeat is sent beside it: from
-    /// then on the session has its short timeout, and the answer proves until when it lives.
+    /// then on the session has its short timeout, and the answer proves how long it lives.
     ///
     /// Returns `None` instead of the notice if the entry is not the session's.
     pub(crate) async fn own(
@@ -107,7 +107,7 @@ impl<'a, L: Ledger> Operation<'a, L> {
         let read = Read { scope: self.scope.clone(), range, floor, data };
         let answer = async {
             let calm = shared.calm(Some(session.id)).await?;
-            shared.ask(&calm, shared.options.answer_time(), calm.read(session.id, &read)).await
+            shared.ask(&calm, shared.answer_time(), calm.read(session.id, &read)).await
         };
         let answer = shared.sessions.run_until_ended(session, until, answer).await?;
         shared.judge(session, answer)
@@ -123,12 +123,18 @@ impl<'a, L: Ledger> Operation<'a, L> {
         let watching = self.shared.hub.arm(&self.scope, key);
         let range = key.map_or(Range::All, |key| Range::Key(key.to_owned()));
         let entries = self.read(session, range, data).await?;
-        self.shared.wants(&watching.read(&entries, session.id));
+        self.watches(session, &watching, &entries);
         Ok((entries, watching))
+    }
+
+    /// Records what was read of what is watched, and looks at the sessions that it depends on from now on.
+    pub(crate) fn watches(&self, session: SessionKey, watching: &Watching, entries: &[Entry]) {
+        self.shared.wants(&watching.read(entries, session.id));
+        self.shared.suspects.notify_one();
     }
 }
 
-/// Sends a heartbeat that shows that the session lives. Returns until when.
+/// Sends a heartbeat that shows that the session lives. Returns the instant until which it does.
 async fn prove<L: Ledger>(shared: &Shared<L>, session: SessionKey, live: &Live) -> Result<Instant, Fault> {
     match beat(shared, session, live, false).await {
         Ok((_, sent)) => Ok(sent + shared.life()),

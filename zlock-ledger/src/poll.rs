@@ -27,7 +27,7 @@ pub(crate) async fn poll_forever<L: Ledger>(shared: &Arc<Shared<L>>, session: Se
                 biased;
                 () = shared.hub.sooner.notified() => {}
                 () = sleep(IDLE) => {
-                    shared.close_idle().await;
+                    shared.close_idle();
                     continue;
                 }
             }
@@ -63,7 +63,7 @@ async fn poll<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), 
     let calm = shared.calm(Some(session.id)).await?;
     let (mut changed, mut incarnation) = (Vec::new(), None);
     for (part, marks) in asked.marks.chunks(MAX_MARKS).enumerate() {
-        let answer = shared.ask(&calm, shared.options.answer_time(), calm.changed(session.id, marks)).await;
+        let answer = shared.ask(&calm, shared.answer_time(), calm.changed(session.id, marks)).await;
         let (now, positions) = shared.judge(session, answer)?;
         changed.extend(positions.into_iter().map(|position| position + part * MAX_MARKS));
         // A restart between two parts shows in the next poll.

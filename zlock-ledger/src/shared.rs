@@ -6,29 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Options, Receipts, SessionKey, Sessions};
 use zlock_core::{ErrorKind, LockPath, Mutex, NodeId, SessionId};
 
 use crate::deaths::Deaths;
 use crate::floors::Floors;
 use crate::hub::Hub;
-use crate::ledger::{Calm as _, Fault, History, Kind, Ledger, Limits, OnHint, Scope};
+use crate::ledger::{Fault, History, Kind, Ledger, Limits, Scope};
+use crate::opening::Connected;
 use crate::past::Past;
 use crate::requests::Requests;
 
 /// The message of operations after the session loop has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
 
-/// The time after which the calm connection is closed if nothing needs it.
-const IDLE: Duration = Duration::from_secs(60);
-
 /// How long a session is looked at that has refused or delayed something, unless it is watched.
 const WANTED: Duration = Duration::from_secs(2);
 
 /// The state that the backend and its session loop share.
 pub(crate) struct Shared<L: Ledger> {
-    pub(crate) ledger: L,
+    pub(crate) ledger: Arc<L>,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
     pub(crate) sessions: Sessions<Live>,
@@ -38,16 +36,7 @@ pub(crate) struct Shared<L: Ledger> {
     pub(crate) suspects: Notify,
     /// Notified when a request was not answered: a heartbeat then shows whether the server answers at all.
     pub(crate) doubt: Notify,
-    calm: tokio::sync::Mutex<Connected<L::Calm>>,
-    /// Notified when the calm connection is closed because nothing needs it.
-    released: Notify,
-}
-
-struct Connected<C> {
-    calm: Option<Arc<C>>,
-    /// The session whose hints it receives.
-    hints: Option<SessionId>,
-    used: Instant,
+    pub(crate) calm: Mutex<Connected<L::Calm>>,
 }
 
 /// The state of the current session.
@@ -116,18 +105,16 @@ impl Live {
 
 impl<L: Ledger> Shared<L> {
     pub(crate) fn new(ledger: L, options: Options) -> Self {
-        let used = Instant::now();
         Shared {
             limits: ledger.limits(),
-            ledger,
+            ledger: Arc::new(ledger),
             options,
             sessions: Sessions::new(REFUSED),
             hub: Arc::default(),
             deaths: Mutex::default(),
             suspects: Notify::new(),
             doubt: Notify::new(),
-            calm: tokio::sync::Mutex::new(Connected { calm: None, hints: None, used }),
-            released: Notify::new(),
+            calm: Mutex::default(),
         }
     }
 
@@ -142,87 +129,15 @@ impl<L: Ledger> Shared<L> {
         self.sessions.get(session).ok_or_else(|| self.sessions.interrupted().into())
     }
 
-    /// Returns how long the store certainly keeps the session after a heartbeat was sent. The margin is for the drift of clocks.
+    /// Returns how long the store may take to answer a request. An operation can then try another connection.
+    pub(crate) fn answer_time(&self) -> Duration {
+        self.options.answer_time().min(self.options.operation_timeout / 2)
+    }
+
+    /// Returns how long the store certainly keeps the session after a heartbeat was sent. The margin is for the drift of clocks: that of
+    /// another client may be faster than this one by a tenth.
     pub(crate) fn life(&self) -> Duration {
         self.options.session_timeout - self.options.session_timeout / 10
-    }
-
-    /// Returns the calm connection, which is made if there is none. With a session, it receives the hints for it.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub(crate) async fn calm(&self, session: Option<SessionId>) -> Result<Arc<L::Calm>, Fault> {
-        let opened = timeout(self.options.connection_time(), async {
-            let mut connected = self.calm.lock().await;
-            connected.used = Instant::now();
-            if let Some(calm) = &connected.calm
-                && (session.is_none() || session == connected.hints)
-            {
-                return Ok(calm.clone());
-            }
-            *connected = Connected { calm: None, hints: session, used: Instant::now() };
-            self.hub.unhinted();
-            let hub = self.hub.clone();
-            let on_hint: OnHint = Arc::new(move |hint| hub.hint(hint));
-            let calm = Arc::new(self.ledger.calm(session, on_hint).await?);
-            connected.calm = Some(calm.clone());
-            Ok(calm)
-        });
-        opened.await.unwrap_or_else(|_| Err(Fault::NotSent("no connection".into())))
-    }
-
-    /// Records that a session has begun over the calm connection, which receives its hints from now on.
-    pub(crate) async fn has_begun(&self, session: SessionId) {
-        self.calm.lock().await.hints = Some(session);
-    }
-
-    /// Waits for the answer to a request over the calm connection. A connection that does not answer is given up.
-    pub(crate) async fn ask<R>(
-        &self,
-        calm: &Arc<L::Calm>,
-        limit: Duration,
-        answer: impl Future<Output = Result<R, Fault>>,
-    ) -> Result<R, Fault> {
-        let silent = |_| Err(Fault::Unknown(format!("no response within {limit:?}")));
-        let answer = timeout(limit, answer).await.unwrap_or_else(silent);
-        if let Err(Fault::Unknown(_) | Fault::NotSent(_)) = &answer {
-            self.give_up(calm).await;
-            self.doubt.notify_one();
-        }
-        answer
-    }
-
-    async fn give_up(&self, broken: &Arc<L::Calm>) {
-        let mut connected = self.calm.lock().await;
-        connected.calm.take_if(|calm| Arc::ptr_eq(calm, broken));
-    }
-
-    /// Waits until the calm connection breaks. Waits forever if there is none.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub(crate) async fn broken(&self) {
-        let calm = self.calm.lock().await.calm.clone();
-        if let Some(calm) = calm {
-            let broken = tokio::select! {
-                biased;
-                () = calm.closed() => true,
-                () = self.released.notified() => false,
-            };
-            if broken {
-                return self.give_up(&calm).await;
-            }
-        }
-        std::future::pending().await
-    }
-
-    /// Closes the calm connection if nothing has needed it for a while.
-    pub(crate) async fn close_idle(&self) {
-        let mut connected = self.calm.lock().await;
-        if connected.used.elapsed() >= IDLE && self.hub.len() == 0 {
-            connected.calm = None;
-            self.released.notify_waiters();
-        }
     }
 
     /// Gives a reason to look at sessions that are in the way, for a while.

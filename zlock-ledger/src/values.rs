@@ -48,7 +48,7 @@ impl<L: Ledger> Values for LedgerBackend<L> {
         repeat!(operation.budget, |session| async {
             let watching = self.shared.hub.arm(&operation.scope, Some(KEY));
             let entries = operation.value(session).await?;
-            watching.read(&entries, session.id);
+            operation.watches(session, &watching, &entries);
             let watch = operation.fires(session, watching);
             Ok::<_, Fault>((entries.into_iter().next().map(value), watch))
         })

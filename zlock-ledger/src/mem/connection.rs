@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
-use zlock_core::SessionId;
+use zlock_core::{Flag, Mutex, SessionId};
 
 use super::fault::{Arrival, Fate, Operation};
 use super::link::{Link, Mode};
@@ -44,17 +44,15 @@ impl Outbox {
     pub(crate) fn is_open(&self) -> bool {
         !self.deliveries.is_closed()
     }
-
-    pub(crate) async fn closed(&self) {
-        self.deliveries.closed().await;
-    }
 }
 
 /// The client's end of a connection. What was sent arrives after it was dropped, too, unless the link breaks.
 pub(crate) struct Connection {
     pub(crate) route: Arc<Route>,
     pub(crate) outbox: Outbox,
-    requests: mpsc::UnboundedSender<Request>,
+    /// `None` once the client has closed it.
+    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    is_closed: Flag,
 }
 
 /// The way between a client and the store.
@@ -89,7 +87,7 @@ impl Connection {
         let (deliveries, on_the_way) = mpsc::unbounded_channel();
         let outbox = Outbox { link: link.clone(), deliveries };
         runtime.spawn(route.clone().run(inbox, outbox.clone(), on_the_way));
-        Ok(Connection { route, outbox, requests })
+        Ok(Connection { route, outbox, requests: Mutex::new(Some(requests)), is_closed: Flag::default() })
     }
 
     /// Sends a request when first polled, and waits for the answer.
@@ -115,14 +113,34 @@ impl Connection {
         });
         let link = &self.route.link;
         let arrival = Arrival { operation, session, scopes, link: link.number };
-        let sent = self.requests.send(Request { arrival, due: link.request_arrives(), execute });
-        sent.map_err(|_| Fault::NotSent("the connection is broken".into()))?;
+        let request = Request { arrival, due: link.request_arrives(), execute };
+        let sent = self.requests.lock().as_ref().is_some_and(|requests| requests.send(request).is_ok());
+        if !sent {
+            return Err(Fault::NotSent("the connection is broken".into()));
+        }
         let unknown = |why: &str| Err(Fault::Unknown(why.into()));
         tokio::select! {
             biased;
             answer = answer => answer.unwrap_or_else(|_| unknown("no response")),
             // What the store has accepted, it goes on with.
-            () = self.outbox.closed() => unknown("the connection has broken"),
+            () = self.closed() => unknown("the connection has broken"),
+        }
+    }
+
+    /// Closes the client's end.
+    pub(crate) fn close(&self) {
+        if self.requests.lock().take().is_some() {
+            self.route.link.disconnected();
+        }
+        self.is_closed.raise();
+    }
+
+    /// Completes when the connection has broken, or the client has closed it.
+    pub(crate) async fn closed(&self) {
+        tokio::select! {
+            biased;
+            () = self.is_closed.raised() => {}
+            () = self.outbox.deliveries.closed() => {}
         }
     }
 
@@ -148,7 +166,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.route.link.disconnected();
+        self.close();
     }
 }
 

@@ -70,6 +70,14 @@ pub struct Arrival {
     pub(super) link: u64,
 }
 
+impl Arrival {
+    /// Returns `true` if the request was sent over this link.
+    #[must_use]
+    pub fn came_over(&self, link: &MemLink) -> bool {
+        self.link == link.number()
+    }
+}
+
 /// A fault that loses or refuses certain requests, to be passed to [`MemStore::inject`](super::MemStore::inject).
 ///
 /// # Examples

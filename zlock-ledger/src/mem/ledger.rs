@@ -181,8 +181,12 @@ impl Calm for MemCalm {
         self.0.call(Operation::Restored, None, vec![], work).await
     }
 
+    fn close(&self) {
+        self.0.close();
+    }
+
     async fn closed(&self) {
-        self.0.outbox.closed().await;
+        self.0.closed().await;
     }
 }
 

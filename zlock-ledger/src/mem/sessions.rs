@@ -37,6 +37,7 @@ impl State {
             swept: self.live,
             beat: 0,
             timeout: begin.rest,
+            owning: begin.timeout,
             watched: Duration::ZERO,
             lanes: BTreeMap::new(),
         };
@@ -48,9 +49,12 @@ impl State {
     pub(crate) fn beat(&mut self, id: SessionId, beat: &Beat) -> Result<Beaten, Fault> {
         let session = self.session(id)?.clone();
         let swept = session.swept;
+        let owns = self.tables.owned(id).next().is_some();
         let mut added = false;
         if beat.number > session.beat {
-            let (number, timeout) = (beat.number, beat.timeout);
+            // Nobody would wait for as long as it rests, if it dies now.
+            let (number, timeout) =
+                (beat.number, if owns { beat.timeout.min(session.owning) } else { beat.timeout });
             self.tables
                 .set_session(id, Session { beat: number, timeout, watched: Duration::ZERO, ..session });
             if let Some((incarnation, watched, span)) = beat.watched
@@ -65,7 +69,22 @@ impl State {
         let exists = |(scope, key): &(Scope, String)| {
             self.tables.entry(scope, key).is_some_and(|entry| entry.owner == Some(id))
         };
-        Ok(Beaten { history: self.history(), swept, exists: beat.known.iter().map(exists).collect(), added })
+        Ok(Beaten {
+            history: self.history(),
+            swept,
+            exists: beat.known.iter().map(exists).collect(),
+            owns,
+            added,
+        })
+    }
+
+    /// Gives a session at rest the timeout with which it owns something.
+    pub(crate) fn wake(&mut self, id: SessionId) {
+        let session = self.tables.session(id).filter(|session| session.timeout > session.owning).cloned();
+        if let Some(session) = session {
+            let timeout = session.owning;
+            self.tables.set_session(id, Session { timeout, watched: Duration::ZERO, ..session });
+        }
     }
 
     pub(crate) fn nodes(&self, session: SessionId) -> Result<(u64, Vec<String>), Fault> {

@@ -13,6 +13,8 @@ pub(crate) struct Session {
     pub(crate) swept: u64,
     pub(crate) beat: u64,
     pub(crate) timeout: Duration,
+    /// The timeout while it owns something.
+    pub(crate) owning: Duration,
     /// For how long clients have watched this heartbeat without another one.
     pub(crate) watched: Duration,
     pub(crate) lanes: BTreeMap<Wire, u64>,

@@ -46,6 +46,9 @@ impl State {
                 return Ok(Outcome { failed: Some((position, found)), ..Outcome::default() });
             }
         }
+        if tx.then.iter().any(is_owned) {
+            self.wake(session);
+        }
         let (mut number, mut own) = (None, None);
         let mut written = Vec::new();
         for write in &tx.then {

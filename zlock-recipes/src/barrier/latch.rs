@@ -154,7 +154,12 @@ impl Latch {
         let mut pauses = PAUSES.start();
         loop {
             match self.value.get().await {
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Unavailable | ErrorKind::Settling | ErrorKind::SessionLost
+                    ) =>
+                {
                     pauses.sleep().await;
                 }
                 read => return read,

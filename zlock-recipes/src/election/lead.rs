@@ -200,6 +200,7 @@ impl<'a> Leading<'a> {
             ErrorKind::SessionLost
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
+            | ErrorKind::Settling
             | ErrorKind::Timeout(_) => {
                 if self.log.record(&error) {
                     tracing::info!(path = %self.election.path(), %error, "campaigning again");

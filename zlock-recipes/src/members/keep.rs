@@ -189,7 +189,12 @@ async fn kept(groups: &dyn CoordinationBackend, keep: &Keep) -> Error {
                 keep.set(State::Registered(registration));
                 (pauses, in_doubt) = (PAUSES.start(), false);
             }
-            Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::Settling | ErrorKind::SessionLost
+                ) =>
+            {
                 // An ID that is taken shows that nothing was left.
                 return if in_doubt && error.kind() != ErrorKind::Taken { error.ambiguous() } else { error };
             }

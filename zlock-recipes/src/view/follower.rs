@@ -138,7 +138,7 @@ async fn in_doubt(session: &mut SessionEvents) {
 }
 
 fn is_passing(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost)
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Settling | ErrorKind::SessionLost)
 }
 
 impl<S: Source> fmt::Debug for Follower<S> {

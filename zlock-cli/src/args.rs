@@ -139,7 +139,7 @@ pub(crate) enum Pg {
     /// Prints the SQL that an operator runs once in a database, as the owner of what it creates.
     ///
     /// It creates the schema `zlock` and the role `zlock_user`, whose members may call the schema's functions, and nothing
-    /// else. Running it again changes nothing.
+    /// else. Running it again replaces the functions, and leaves the tables alone.
     #[command(after_help = "\
 Examples:
   zlock pg schema | psql -v ON_ERROR_STOP=1 -1 shop

@@ -1,10 +1,8 @@
 //! The meaning of the server's and the client library's errors.
 
 use tokio_postgres as postgres;
-use zlock_core::kit::{self, FailureClass, Interrupted};
+use zlock_core::kit::{self, FailureClass};
 use zlock_core::{Error, ErrorKind};
-
-use crate::schema::VERSION;
 
 /// The reason why a request has no usable answer.
 #[derive(Debug)]
@@ -15,24 +13,12 @@ pub(crate) enum Failure {
     Connect(postgres::Error),
     /// The server did not answer in time.
     Silent,
-    /// An attempt at a connection that another request has begun has failed.
-    NoLink,
+    /// The server has committed it, and has given up waiting for a replica.
+    Unreplicated,
     /// No connection was attempted: a file cannot be read.
     NoWay(String),
-    /// The database has another version of the schema.
-    Schema(i32),
-    /// A transaction of a user protects the node.
-    Fenced,
-    /// The path is that of a member.
-    NotAValue,
-    /// The operation's node no longer exists.
-    NodeDeleted,
-    /// The operation's node belongs to another session.
-    OtherSession,
     /// The answer is not what the function returns.
     Malformed,
-    /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
-    Interrupted(Interrupted),
 }
 
 impl kit::Failure for Failure {
@@ -40,12 +26,8 @@ impl kit::Failure for Failure {
         let (kind, ambiguous, retryable) = match self {
             Failure::Postgres(error) => return classify(error),
             Failure::Connect(error) => return FailureClass { ambiguous: false, ..classify(error) },
-            Failure::Interrupted(interrupted) => return interrupted.classify(),
-            Failure::Silent => (ErrorKind::Unavailable, true, true),
-            Failure::NoWay(_) | Failure::NoLink | Failure::Fenced => (ErrorKind::Unavailable, false, true),
-            Failure::Schema(_) | Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
-            Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
-            Failure::OtherSession => (ErrorKind::SessionLost, false, false),
+            Failure::Silent | Failure::Unreplicated => (ErrorKind::Unavailable, true, true),
+            Failure::NoWay(_) => (ErrorKind::Unavailable, false, true),
             Failure::Malformed => (ErrorKind::Unexpected, true, false),
         };
         FailureClass { kind, ambiguous, retryable }
@@ -53,27 +35,41 @@ impl kit::Failure for Failure {
 
     fn explain(self, error: Error) -> Error {
         match self {
-            Failure::Postgres(source) | Failure::Connect(source) => explain(source, error),
-            Failure::Silent => error.with_message("no response"),
-            Failure::NoLink => error.with_message("no connection"),
-            Failure::NoWay(why) => error.with_message(why),
-            Failure::Schema(found) => error.with_message(format!(
-                "the database has version {found} of the schema zlock, and this client needs version {VERSION}"
-            )),
-            Failure::Fenced => error.with_message("an open transaction that the lock fences protects the node"),
-            Failure::NotAValue => error.with_message("the path is that of a member, and of no value"),
-            Failure::Malformed => error.with_message("the answer has not the form that was expected"),
-            Failure::Interrupted(interrupted) => interrupted.explain(error),
-            Failure::NodeDeleted | Failure::OtherSession => error,
+            Failure::Postgres(source) | Failure::Connect(source) => error.with_cause(message(&source)),
+            other => error.with_message(other.text()),
         }
     }
 }
 
 impl Failure {
+    /// Returns what has happened.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Failure::Postgres(source) | Failure::Connect(source) => return message(source),
+            Failure::NoWay(why) => return why.clone(),
+            Failure::Silent => "no response",
+            Failure::Unreplicated => {
+                "the server has given up waiting for a replica, which may lack the commit"
+            }
+            Failure::Malformed => "the answer has not the form that was expected",
+        }
+        .to_owned()
+    }
+
+    /// Returns the server's code of an error.
+    pub(crate) fn code(&self) -> Option<&str> {
+        match self {
+            Failure::Postgres(error) | Failure::Connect(error) => {
+                error.code().map(postgres::error::SqlState::code)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the connection is of no use any more.
     pub(crate) fn is_the_connections(&self) -> bool {
         match self {
-            Failure::Silent => true,
+            Failure::Silent | Failure::Unreplicated => true,
             Failure::Postgres(error) => match error.code() {
                 // A server that is a replica by now answers reads for as long as the connection exists.
                 Some(code) => is_of(code.code(), &["25006", "57P01", "57P02", "57P03", "57P05", "08"]),
@@ -90,12 +86,6 @@ impl Failure {
     }
 }
 
-impl From<Interrupted> for Failure {
-    fn from(interrupted: Interrupted) -> Self {
-        Failure::Interrupted(interrupted)
-    }
-}
-
 fn is_of(code: &str, codes: &[&str]) -> bool {
     codes.iter().any(|prefix| code.starts_with(prefix))
 }
@@ -104,12 +94,12 @@ fn is_missing(code: &str) -> bool {
     is_of(code, &["3F000", "42883", "42P01"])
 }
 
-fn explain(source: postgres::Error, error: Error) -> Error {
+/// Returns what an error says, and what helps.
+fn message(source: &postgres::Error) -> String {
     let Some(found) = source.as_db_error() else {
         // The library's text is only about the attempt: "error connecting to server".
-        let cause = std::error::Error::source(&source).map(|cause| format!(": {cause}"));
-        let message = format!("{source}{}", cause.unwrap_or_default());
-        return error.with_cause(message);
+        let cause = std::error::Error::source(source).map(|cause| format!(": {cause}"));
+        return format!("{source}{}", cause.unwrap_or_default());
     };
     let mut message = found.message().to_owned();
     if is_missing(found.code().code()) {
@@ -121,7 +111,7 @@ fn explain(source: postgres::Error, error: Error) -> Error {
     } else if let Some(hint) = found.hint() {
         message = format!("{message}: {hint}");
     }
-    error.with_cause(message)
+    message
 }
 
 /// Returns what an error means for a request that was sent.
@@ -136,11 +126,9 @@ fn classify(error: &postgres::Error) -> FailureClass {
 /// Returns what one of PostgreSQL's codes means. A statement that the server refuses has no effect.
 fn classify_code(code: &str) -> FailureClass {
     let (kind, ambiguous, retryable) = match code {
-        "ZL001" | "ZL002" => (ErrorKind::SessionLost, false, true),
-        // A failover: nothing is granted for a while.
-        "ZL007" => (ErrorKind::Unavailable, false, true),
-        // The isolation level, the longest timeout.
-        "ZL005" | "ZL008" => (ErrorKind::InvalidArgument, false, false),
+        "ZL001" => (ErrorKind::SessionLost, false, true),
+        // The isolation level, the longest timeout, the class or the version of the store.
+        "ZL005" | "ZL008" | "ZL013" => (ErrorKind::InvalidArgument, false, false),
         // The database, or the schema in it, does not exist.
         "3D000" => (ErrorKind::InvalidArgument, false, false),
         _ if is_missing(code) => (ErrorKind::InvalidArgument, false, false),
@@ -165,12 +153,9 @@ mod tests {
         use ErrorKind::*;
         for (code, kind, ambiguous, retryable) in [
             ("ZL001", SessionLost, false, true),
-            ("ZL002", SessionLost, false, true),
-            ("ZL004", Unexpected, false, false),
             ("ZL005", InvalidArgument, false, false),
-            ("ZL007", Unavailable, false, true),
             ("ZL008", InvalidArgument, false, false),
-            ("ZL009", Unexpected, false, false),
+            ("ZL013", InvalidArgument, false, false),
             ("08006", Unavailable, true, true),
             ("22021", Unexpected, false, false),
             ("25006", Unavailable, false, true),

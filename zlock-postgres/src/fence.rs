@@ -8,7 +8,8 @@ use zlock_core::{Error, ErrorKind, NodeName, Result};
 ///
 /// If a transaction executes the statement and commits, no other client was granted a conflicting lock before that commit,
 /// whatever clocks, pauses and networks did, and the next holder sees all that the transaction wrote. If the lock is lost, the
-/// statement fails with the SQLSTATE [`LOST`](Self::LOST), and the transaction with it.
+/// statement fails with the SQLSTATE [`LOST`](Self::LOST), and the transaction with it. The SQLSTATE `ZL010` says that the server has
+/// restarted and the lock's session has not seen that yet, which it does with its next heartbeat: repeat the whole transaction.
 ///
 /// # Conditions
 /// - The transaction is in the same database as the locks, on the primary server. A standby refuses the statement.
@@ -19,7 +20,8 @@ use zlock_core::{Error, ErrorKind, NodeName, Result};
 /// As the first statement, it keeps others from getting the lock while the transaction is open. As the last statement before
 /// `COMMIT`, it is as safe, and keeps them waiting for less time. A transaction that stays open keeps the next holder waiting, even
 /// after the session of this one has ended: set `idle_in_transaction_session_timeout` in the database. A release of the lock before
-/// the transaction has ended returns `Pending`.
+/// the transaction has ended returns `Pending`. The fence [of a writer](Self::of_writer) also holds up its downgrade, and requests for its
+/// revocation.
 ///
 /// # Examples
 /// With tokio-postgres:
@@ -51,6 +53,10 @@ impl Fence {
     /// The SQLSTATE of the error for a lock that is lost. In REPEATABLE READ and SERIALIZABLE, the error may be `40001`, a failure of
     /// serialization, as for any row that was deleted; the transaction is refused as well, and its repetition gets this one.
     pub const LOST: &'static str = "ZL003";
+
+    /// The SQLSTATE of the error after a restart of the server, until the client has seen that: roll the transaction back, and repeat
+    /// it.
+    pub const RETRY: &'static str = "ZL010";
 
     /// Creates the fence of a lock from the name of its node. A guard has `postgres_fence` for that, a method of the facade's trait
     /// `zlock::postgres::PostgresFence`, which also refuses a node that several holders of a client share.

@@ -1,18 +1,16 @@
 #![doc = include_str!("../README.md")]
 
-mod backend;
+mod adapter;
 mod config;
 mod connection;
 mod error;
 mod fence;
-mod groups;
-mod operations;
-mod schema;
-mod session;
-mod values;
-mod watches;
+mod ledger_schema;
 
-pub use backend::PostgresBackend;
+pub use adapter::PostgresLedger;
 pub use config::{PostgresOptions, Replication};
 pub use fence::Fence;
-pub use schema::schema_sql;
+pub use ledger_schema::schema_sql;
+
+/// A PostgreSQL database as a coordination store.
+pub type PostgresBackend = zlock_ledger::LedgerBackend<PostgresLedger>;

@@ -79,7 +79,8 @@ impl World {
 
     /// Checks that no process has left a candidate, a holder or a waiter.
     async fn nothing_is_left(&self) {
-        let nodes = self.server.sql("SELECT path, label FROM zlock.node").await;
+        let nodes =
+            self.server.sql("SELECT convert_from(path, 'UTF8'), label FROM zlock.entry WHERE kind = 0").await;
         assert_eq!(nodes.trim(), "");
     }
 

@@ -21,8 +21,8 @@ const FULL: f64 = 0.5;
 /// A transaction that is open for longer keeps the rows of released locks from being removed.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// A client that holds nothing is silent for this long.
-const IDLE: Duration = Duration::from_secs(200);
+/// A client closes a connection that it has not used for this long.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Checks what can be checked without a session, which a server may have refused. Adds nothing if no server responds.
 pub(super) const ADVICE: Advice = Advice {
@@ -67,7 +67,7 @@ pub(super) async fn examine(options: &PostgresOptions, findings: &mut Vec<Findin
     findings.push(schema(&client).await?);
     findings.push(isolation(&client).await?);
     findings.extend(durability(&client).await?);
-    findings.push(replication(&client, options.replication()).await?);
+    findings.extend(replication(&client, options.replication()).await?);
     let other = connect(options, server).await?;
     findings.push(connections(&client, &other, options).await?);
     findings.extend(limits(&client).await?);
@@ -115,6 +115,11 @@ async fn role(server: &str, client: &Client) -> Result<(Finding, bool), Failure>
 async fn schema(client: &Client) -> Result<Finding, Failure> {
     let remedy = "as the database's owner, run the SQL that `zlock pg schema` prints, and GRANT zlock_user to this user";
     Ok(match read::<i32>(client, "SELECT zlock.version()").await {
+        Ok(1) => Finding::bad(
+            "schema",
+            "zlock, version 1, and this client needs version 2",
+            "end the clients of version 1, run DROP SCHEMA zlock CASCADE, and then the SQL that `zlock pg schema` prints",
+        ),
         Ok(version) => Finding::good("schema", format!("zlock, version {version}")),
         Err(failure) => Finding::bad("schema", failure.message, remedy),
     })
@@ -146,7 +151,9 @@ async fn durability(client: &Client) -> Result<Vec<Finding>, Failure> {
     let commit = setting(client, "synchronous_commit").await?;
     let message = match &*commit {
         "off" | "local" => {
-            format!("synchronous_commit is {commit}, but zlock's own commits are confirmed as with on")
+            format!(
+                "synchronous_commit is {commit}, but zlock's own commits are confirmed as with on, except for releases"
+            )
         }
         _ => format!("synchronous_commit is {commit}"),
     };
@@ -154,26 +161,41 @@ async fn durability(client: &Client) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Compares what the URL says about replicas with what the server does.
-async fn replication(client: &Client, expected: Replication) -> Result<Finding, Failure> {
+/// Shows the class of the store, and compares it with what the URL says and what the server does. `None` if it cannot be read, as the
+/// finding about the schema says.
+async fn replication(client: &Client, expected: Replication) -> Result<Option<Finding>, Failure> {
+    let class = read::<String>(client, "SELECT class FROM zlock.v2_setup()").await;
+    let reason = read::<String>(client, "SELECT coalesce(reason, '') FROM zlock.v2_setup()").await;
+    let (Ok(class), Ok(reason)) = (class, reason) else { return Ok(None) };
     let names = setting(client, "synchronous_standby_names").await?;
-    let message = match (expected, names.is_empty()) {
-        (Replication::Sync, true) => {
-            return Ok(Finding::bad(
+    if expected == Replication::Sync && class != "sync" {
+        return Ok(Some(Finding::bad(
+            "replication",
+            format!("the URL says replication=sync, and the store is of the class {class}"),
+            "remove replication=sync, or if no failover loses a confirmed commit, run zlock class --set sync",
+        )));
+    }
+    let message = match (&*class, names.is_empty()) {
+        ("sync", true) => {
+            return Ok(Some(Finding::bad(
                 "replication",
-                "the URL says replication=sync, but commits wait for no replica: a failover may lose locks that are held",
-                "remove replication=sync, unless the storage itself is replicated, or set synchronous_standby_names",
-            ));
+                "the store is of the class sync, but commits wait for no replica: a failover may lose locks that are held",
+                "run zlock class --set auto, unless the storage itself is replicated, or set synchronous_standby_names",
+            )));
         }
-        (Replication::Sync, false) => format!("sync: commits wait for {names}"),
-        (_, true) => {
-            "async: after a failover, nothing is locked until all locks that it may have lost are over".into()
+        ("sync", false) => format!("class sync: commits wait for {names}"),
+        ("auto", _) if reason.is_empty() => {
+            "class auto: there was no sign of a replica, so a restart ends no session".into()
         }
-        (_, false) => format!(
-            "async, although commits wait for {names}: with replication=sync, locks survive a failover"
-        ),
+        ("auto", _) => format!("class auto, found to be lossy: {reason}"),
+        _ => format!("class {class}"),
     };
-    Ok(Finding::good("replication", message))
+    let message = match &*class {
+        "sync" => message,
+        _ if names.is_empty() => message,
+        _ => format!("{message}. Commits wait for {names}: in the class sync, locks survive a failover"),
+    };
+    Ok(Some(Finding::good("replication", message)))
 }
 
 /// Two connections that are open at the same time have a server process each, unless a pooler in transaction mode is in between.
@@ -215,7 +237,7 @@ async fn limits(client: &Client) -> Result<Vec<Finding>, Failure> {
     } else {
         Finding::bad(
             "idle connections",
-            format!("they are ended after {time:?}, so each idle client connects again that often"),
+            format!("they are ended after {time:?}, before the clients close them"),
             "for this user, ALTER ROLE .. SET idle_session_timeout = 0",
         )
     });

@@ -6,12 +6,12 @@ type Version = (u32, u32, u32);
 
 /// The first version of PostgreSQL that has what the schema uses, as the server has it in numbers.
 #[cfg(feature = "postgres")]
-const POSTGRES: u32 = 110_000;
+const POSTGRES: u32 = 130_000;
 
 /// Returns advice about this version of PostgreSQL, if zlock cannot use it.
 #[cfg(feature = "postgres")]
 pub(super) fn postgres(version: u32) -> Option<&'static str> {
-    (version < POSTGRES).then_some("zlock needs PostgreSQL 11 or later")
+    (version < POSTGRES).then_some("zlock needs PostgreSQL 13 or later")
 }
 
 /// Parses a version such as `3.8.0` at the beginning of a text, and ignores the rest.
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(parse("3.5"), None);
         assert_eq!(parse(""), None);
         #[cfg(feature = "postgres")]
-        for (version, is_good) in [(150_018, true), (110_000, true), (100_023, false), (90_624, false)] {
+        for (version, is_good) in [(150_018, true), (130_000, true), (120_022, false), (90_624, false)] {
             assert_eq!(postgres(version).is_none(), is_good, "{version}");
         }
         #[cfg(feature = "zk")]

@@ -40,22 +40,25 @@ pub struct PostgresOptions {
     pub(crate) database: Option<String>,
     pub(crate) user: Option<(String, Option<TextOrFile>)>,
     pub(crate) create_schema: bool,
-    pub(crate) replication: Replication,
+    /// `None` if any is fine.
+    pub(crate) replication: Option<Replication>,
     pub(crate) pooled: bool,
     pub(crate) listen: bool,
-    /// Where heartbeats and notifications go, if not the same way as operations.
+    pub(crate) max_connections: usize,
+    /// Where heartbeats, reads and notifications go, if not the same way as writes.
     pub(crate) listen_at: Option<Box<PostgresOptions>>,
 }
 
-/// How the server's replicas are kept up to date, which decides what a client relies on after a failover.
+/// What a client relies on after a restart or a failover. The store has a class, which is the same for all clients: see
+/// [`Class`](zlock_core::Class).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Replication {
-    /// A failover may lose confirmed writes. All sessions end with it, and no lock is granted for the longest session
-    /// timeout that the database allows, 30 seconds by default.
+    /// The class is `lossy`: a restart or a failover may lose confirmed writes. Each ends all sessions, and no lock is granted for the
+    /// longest session timeout that the store allows, 30 seconds by default.
     #[default]
     Async,
-    /// No failover loses a confirmed write. Sessions survive it.
+    /// The class is `sync`: no failover loses a confirmed write. Sessions survive it.
     Sync,
 }
 
@@ -77,7 +80,7 @@ impl PostgresOptions {
         new;
         /// Sets the path that is prepended to the path of every lock. Defaults to none.
         with_prefix;
-        /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second and at most what the database
+        /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second and at most what the store
         /// allows, 30 seconds by default. Defaults to 10 seconds.
         /// A short timeout frees the locks of a dead process sooner, but a shorter outage costs a live process its locks.
         with_ttl;
@@ -101,9 +104,10 @@ impl PostgresOptions {
             database: None,
             user: None,
             create_schema: false,
-            replication: Replication::default(),
+            replication: None,
             pooled: false,
             listen: true,
+            max_connections: 3,
             listen_at: None,
         }
     }
@@ -131,30 +135,44 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how the server's replicas are kept up to date. Defaults to [`Replication::Async`], which is safe with any.
+    /// Sets what the client relies on. It is refused with [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the store's
+    /// class is another one. By default, any class will do.
     #[must_use]
     pub fn with_replication(mut self, replication: Replication) -> Self {
-        self.replication = replication;
+        self.replication = Some(replication);
         self
     }
 
-    /// Sets whether a pooler such as PgBouncer is between the client and the server. Then no prepared statements are used.
-    /// Defaults to `false`.
+    /// Sets whether a pooler such as PgBouncer is between the client and the server. Then neither prepared statements nor
+    /// notifications are used on this way. Defaults to `false`.
     #[must_use]
     pub fn with_pooler(mut self, pooled: bool) -> Self {
         self.pooled = pooled;
         self
     }
 
-    /// Sets whether waiters receive notifications with LISTEN, which a pooler in transaction mode does not support. Without
-    /// them, waiters look once a second. Defaults to `true`.
+    /// Sets whether waiters receive notifications with LISTEN. Without them, waiters look once a second. Defaults to `true`.
     #[must_use]
     pub fn with_listen(mut self, listen: bool) -> Self {
         self.listen = listen;
         self
     }
 
-    /// Sets another way to the same database, for heartbeats and notifications: to the server itself if operations go through a
+    /// Sets the most connections that a client has at a time, at least 2: one for heartbeats and reads, and the others for writes.
+    /// Defaults to 3. With 2, an operation that waits for another client's transaction repeats its request, and may wait for
+    /// longer.
+    #[must_use]
+    pub fn with_max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// How long the server may take to answer a request. An operation can then try another connection.
+    pub(crate) fn answer_time(&self) -> Duration {
+        self.kit.answer_time().min(self.kit.operation_timeout / 2)
+    }
+
+    /// Sets another way to the same database, for heartbeats, reads and notifications: to the server itself if writes go through a
     /// pooler. Of these options, only the hosts, the database, the user, TLS and [`with_pooler`](Self::with_pooler) are used.
     /// Defaults to the same way.
     #[must_use]
@@ -231,6 +249,9 @@ impl PostgresOptions {
                 "the session timeout of {ttl:?} is not a number of whole milliseconds between {MIN_TTL:?} and {MAX_TIME:?}"
             ));
         }
+        if self.max_connections < 2 {
+            return Err(format!("{} connections: at least 2 are needed", self.max_connections));
+        }
         if let Some(at) = &self.listen_at {
             at.check().map_err(|why| format!("for notifications: {why}"))?;
         }
@@ -284,6 +305,7 @@ mod tests {
             (good().with_ttl(Duration::from_micros(1_000_001)), "session timeout of 1.000001s"),
             (good().with_connect_timeout(Duration::MAX), "connect timeout"),
             (good().with_operation_timeout(Duration::ZERO), "operation timeout"),
+            (good().with_max_connections(1), "1 connections"),
         ] {
             let error = options.validate().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -15,10 +15,10 @@ impl PostgresOptions {
         self.kit.prefix()
     }
 
-    /// Returns what [`with_replication`](Self::with_replication) sets.
+    /// Returns what [`with_replication`](Self::with_replication) sets; `Async` by default.
     #[must_use]
     pub fn replication(&self) -> Replication {
-        self.replication
+        self.replication.unwrap_or_default()
     }
 
     /// Returns what [`with_pooler`](Self::with_pooler) sets.

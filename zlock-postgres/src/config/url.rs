@@ -14,7 +14,7 @@ use zlock_core::{ConnectUrl, Environment, Error, ErrorKind, Excerpt, Host, LockP
 use super::{DEFAULT_PORT, PostgresOptions, Replication, Verify};
 
 /// Parameters of our own, and those of libpq that are not for the client library.
-const OWN: [&str; 16] = [
+const OWN: [&str; 17] = [
     "session_timeout",
     "connect_timeout",
     "operation_timeout",
@@ -24,6 +24,7 @@ const OWN: [&str; 16] = [
     "pooler",
     "listen",
     "listen_url",
+    "max_connections",
     "passfile",
     "sslmode",
     "sslrootcert",
@@ -85,6 +86,7 @@ impl PostgresOptions {
     /// | `pooler`: `true` or `false` | [`with_pooler`](Self::with_pooler) |
     /// | `listen`: `on` or `off` | [`with_listen`](Self::with_listen) |
     /// | `listen_url`: a URL, percent-encoded | [`with_listen_at`](Self::with_listen_at) |
+    /// | `max_connections`: a number | [`with_max_connections`](Self::with_max_connections) |
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], with the problem and its position, and without credentials.
@@ -225,8 +227,13 @@ impl<'a> Parts<'a> {
             }
             options.listen_at = Some(Box::new(at));
         }
+        if let Some(value) = self.param("max_connections") {
+            options.max_connections = value.parse().map_err(|_| {
+                self.refuse(format!("parameter max_connections={}: expected a number", Excerpt::of(value)))
+            })?;
+        }
         let replication = [("async", Replication::Async), ("sync", Replication::Sync)];
-        options.replication = self.choice("replication", replication)?.unwrap_or_default();
+        options.replication = self.choice("replication", replication)?;
         self.read_tls(options)?;
         // A client only ever uses a server that takes writes.
         self.choice("target_session_attrs", [("read-write", ()), ("primary", ())])?;
@@ -338,7 +345,7 @@ mod tests {
         assert_eq!(options.kit.operation_timeout, Duration::from_millis(900));
         assert_eq!(options.prefix(), "/prod/a");
         assert!(options.create_schema && options.pooled && !options.listen);
-        assert_eq!(options.replication, Replication::Sync);
+        assert_eq!(options.replication, Some(Replication::Sync));
         assert!(options.listen_at.is_none());
         let direct =
             "postgres://h/db?pooler=true&session_timeout=3s&listen_url=postgres%3A%2F%2Fme%40direct%2Fdb";
@@ -354,7 +361,7 @@ mod tests {
         let defaults = PostgresOptions::from_url("postgres://h").unwrap();
         assert_eq!(defaults.kit.session_timeout, Duration::from_secs(10));
         assert!(!defaults.create_schema && !defaults.pooled && defaults.listen);
-        assert_eq!(defaults.replication, Replication::Async);
+        assert_eq!(defaults.replication, None);
     }
 
     #[test]
@@ -386,6 +393,8 @@ mod tests {
             ("postgres://h?create_schema=yes", "create_schema=yes: expected true or false"),
             ("postgres://h?replication=database", "replication=database: expected async or sync"),
             ("postgres://h?listen=true", "listen=true: expected on or off"),
+            ("postgres://h?max_connections=many", "max_connections=many: expected a number"),
+            ("postgres://h?max_connections=1", "at least 2"),
             ("postgres://h?pooler=1", "pooler=1: expected true or false"),
             ("postgres://h?target_session_attrs=any", "expected read-write or primary"),
             ("postgres://h?sslnegotiation=direct", "parameter sslnegotiation=direct: expected postgres"),

@@ -33,9 +33,10 @@ pub(crate) struct Link {
     client: Client,
     /// What is prepared on the server; `None` behind a pooler, where the next statement may reach another server process.
     prepared: Option<Mutex<Prepared>>,
-    in_flight: AtomicUsize,
     /// Set once the connection must not be used any more.
     is_retired: AtomicBool,
+    /// Set once the server has given up waiting for a replica: it reports a commit as a success that may be lost.
+    is_unreplicated: Arc<AtomicBool>,
     closed: watch::Receiver<bool>,
     task: AbortHandle,
 }
@@ -55,6 +56,8 @@ impl Link {
     {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let (is_closed, closed) = watch::channel(false);
+        let is_unreplicated = Arc::new(AtomicBool::new(false));
+        let unreplicated = is_unreplicated.clone();
         let task = runtime.spawn(async move {
             // Also when the task is aborted.
             let _closed = SetOnDrop(is_closed);
@@ -65,7 +68,13 @@ impl Link {
                             on_notification(notification.payload());
                         }
                     }
-                    Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "notice of the server"),
+                    Ok(AsyncMessage::Notice(notice)) => {
+                        // The function that waits. The text is in the server's language.
+                        if notice.routine() == Some("SyncRepWaitForLSN") {
+                            unreplicated.store(true, Ordering::Relaxed);
+                        }
+                        tracing::debug!(%notice, "notice of the server");
+                    }
                     Ok(_) => {}
                     Err(error) => {
                         tracing::debug!(%error, "a connection has ended");
@@ -78,8 +87,8 @@ impl Link {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             client,
             prepared: (!pooled).then(Mutex::default),
-            in_flight: AtomicUsize::new(0),
             is_retired: AtomicBool::new(false),
+            is_unreplicated,
             closed,
             task: task.abort_handle(),
         }
@@ -88,11 +97,6 @@ impl Link {
     /// Returns `true` if requests can be sent.
     pub(crate) fn is_open(&self) -> bool {
         !self.client.is_closed() && !*self.closed.borrow() && !self.is_retired.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of requests that are not answered yet.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Closes the connection.
@@ -134,12 +138,13 @@ impl Link {
         limit: Duration,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Failure> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let _flight = Flight(&self.in_flight);
         let answer = match timeout(limit, answer).await {
             Ok(answer) => answer.map_err(Failure::Postgres),
             Err(_) => Err(Failure::Silent),
         };
+        // The notice comes before the answer.
+        let is_unreplicated = self.is_unreplicated.load(Ordering::Relaxed);
+        let answer = if is_unreplicated { answer.and(Err(Failure::Unreplicated)) } else { answer };
         if answer.as_ref().is_err_and(Failure::is_the_connections) {
             self.retire();
         }
@@ -169,15 +174,6 @@ impl Link {
 
 /// The prepared statements, by their text.
 type Prepared = BTreeMap<&'static str, tokio_postgres::Statement>;
-
-/// Counts a request as answered.
-struct Flight<'a>(&'a AtomicUsize);
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 struct SetOnDrop(watch::Sender<bool>);
 

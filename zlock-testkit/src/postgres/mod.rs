@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use zlock_core::{LockPath, SessionId};
 use zlock_postgres::{PostgresBackend, PostgresOptions};
 
-pub use self::raw::{RawListed, RawNode, begin_session, create_node, delete_node, sqlstate};
+pub use self::raw::sqlstate;
 pub use self::store::PostgresStore;
 pub use crate::backends::{
     connected, create, lost_and_gone, path, record_states, release, suspended, token, watch,
@@ -56,12 +56,25 @@ pub async fn observer(server: &PostgresServer) -> Client {
 /// # Panics
 /// Panics if the server does not answer.
 pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
-    let sql = "SELECT id::text FROM zlock.node WHERE path = $1
-               UNION ALL SELECT name FROM zlock.member WHERE path = $1
-               UNION ALL SELECT substr(path, length($1) + 2) FROM zlock.value
-               WHERE starts_with(path, $1 || '/') AND position('/' IN substr(path, length($1) + 2)) = 0";
+    let sql =
+        "SELECT convert_from(key, 'UTF8') FROM zlock.entry WHERE kind < 2 AND path = convert_to($1, 'UTF8')
+               UNION ALL SELECT name FROM (
+                   SELECT substr(convert_from(path, 'UTF8'), length($1) + 2) AS name FROM zlock.entry
+                   WHERE kind = 2 AND starts_with(convert_from(path, 'UTF8'), $1 || '/')) v
+               WHERE position('/' IN name) = 0";
     let rows = observer.query(sql, &[&path.as_str()]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// Deletes what is at a path with this name, and every value below it.
+///
+/// # Panics
+/// Panics if the server does not answer.
+pub async fn remove(observer: &Client, parent: &LockPath, name: &str) {
+    let sql = "DELETE FROM zlock.entry WHERE path = convert_to($1, 'UTF8') AND key = convert_to($2, 'UTF8') AND kind < 2
+               OR kind = 2 AND (path = convert_to($1 || '/' || $2, 'UTF8')
+                   OR starts_with(convert_from(path, 'UTF8'), $1 || '/' || $2 || '/'))";
+    observer.execute(sql, &[&parent.as_str(), &name]).await.unwrap();
 }
 
 /// Ends a session at the server, with everything that it owns.
@@ -70,26 +83,8 @@ pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
 /// Panics if the server does not answer.
 pub async fn end_session(observer: &Client, id: SessionId) {
     let id = id.get().cast_signed();
-    observer.execute("SELECT zlock.v1_end($1)", &[&id]).await.unwrap();
-    while !observer.query("SELECT * FROM zlock.v1_clean($1)", &[&id]).await.unwrap().is_empty() {}
-}
-
-/// Marks the sessions with nodes at a path that are overdue, and removes the nodes of those that are over, as a client does that
-/// finds them.
-///
-/// # Panics
-/// Panics if the server does not answer.
-pub async fn sweep(observer: &Client, path: &LockPath) {
-    let sql = "SELECT DISTINCT n.session
-               FROM (SELECT session, path FROM zlock.node UNION ALL SELECT session, path FROM zlock.member) n
-               LEFT JOIN zlock.session s ON s.id = n.session
-               WHERE n.path = $1 AND (s.id IS NULL OR s.ended OR s.renewed + s.ttl < clock_timestamp())";
-    for row in observer.query(sql, &[&path.as_str()]).await.unwrap() {
-        let id: i64 = row.get(0);
-        if observer.query_one("SELECT zlock.v1_suspect($1)", &[&id]).await.unwrap().get(0) {
-            while !observer.query("SELECT * FROM zlock.v1_clean($1)", &[&id]).await.unwrap().is_empty() {}
-        }
-    }
+    let sql = "SELECT * FROM zlock.v2_end(ARRAY[$1]::bigint[], ARRAY[NULL]::bigint[], '{}')";
+    while observer.query_one(sql, &[&id]).await.unwrap().get::<_, i32>(0) != 0 {}
 }
 
 /// A backend behind a proxy, and an observer with a direct connection.

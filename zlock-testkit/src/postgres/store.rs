@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::Client;
-use zlock_core::{CoordinationBackend, LockPath};
+use zlock_core::{CoordinationBackend, Groups as _, LockPath, Values as _, Watch};
 use zlock_postgres::{PostgresBackend, PostgresOptions};
 use zlock_suite::{Connection, Links, Store};
 
@@ -28,6 +28,8 @@ pub struct PostgresStore {
     observer: Client,
     links: ProxiedLinks,
     backends: Backends,
+    /// Looks at the sessions of dead clients, as any client that waits does.
+    watcher: tokio::sync::Mutex<Option<(PostgresBackend, Watch)>>,
 }
 
 /// The backends of a store, of which some may be dropped.
@@ -76,7 +78,8 @@ impl PostgresStore {
             move || FaultProxy::start(address),
             move |proxy| lazy.add(PostgresBackend::connect_lazy(options(proxy, ttl, operation)).unwrap()),
         );
-        Some(PostgresStore { server, ttl, operation, observer, links, backends })
+        let watcher = tokio::sync::Mutex::default();
+        Some(PostgresStore { server, ttl, operation, observer, links, backends, watcher })
     }
 }
 
@@ -95,7 +98,8 @@ impl Store for PostgresStore {
         let proxy = self.links.proxy().await;
         let options = options(&proxy, self.ttl, self.operation);
         let backend = PostgresBackend::connect(options).await.unwrap();
-        // The first operation makes a connection for operations. Faults then happen to requests and answers.
+        // The first write and the first read make what they need. Faults then happen to requests and answers.
+        backend.leave(&self.root()).await.unwrap();
         backend.children(&self.root(), None).await.unwrap();
         self.links.add(self.backends.add(backend), proxy)
     }
@@ -109,25 +113,26 @@ impl Store for PostgresStore {
         self.ttl
     }
 
-    /// Looks as a client does, which marks sessions that are overdue, and removes the nodes of dead ones.
+    /// Looks as a client does, which ends the sessions of dead ones.
     async fn names(&self, parent: &LockPath) -> Vec<String> {
-        super::sweep(&self.observer, parent).await;
+        let mut watcher = self.watcher.lock().await;
+        let backend = match watcher.take() {
+            Some((backend, _)) => backend,
+            None => super::backend(&self.server).await,
+        };
+        let (_, watch) = backend.children_with_watch(parent).await.unwrap();
+        *watcher = Some((backend, watch));
         super::names(&self.observer, parent).await
     }
 
     /// A value, since no other program writes nodes.
     async fn put(&self, parent: &LockPath, name: &str) {
-        let sql = "INSERT INTO zlock.value SELECT n, hashtextextended($1, 0), $1, '', n FROM nextval('zlock.number') n";
-        self.observer.execute(sql, &[&format!("{parent}/{name}")]).await.unwrap();
+        let path = LockPath::new(format!("{parent}/{name}")).unwrap();
+        super::backend(&self.server).await.write_value(&path, None, b"", None).await.unwrap();
     }
 
     async fn remove(&self, parent: &LockPath, name: &str) {
-        let sql = "DELETE FROM zlock.node WHERE path = $1 AND id::text = $2";
-        self.observer.execute(sql, &[&parent.as_str(), &name]).await.unwrap();
-        let sql = "DELETE FROM zlock.member WHERE path = $1 AND name = $2";
-        self.observer.execute(sql, &[&parent.as_str(), &name]).await.unwrap();
-        let sql = "DELETE FROM zlock.value WHERE path = $1 OR starts_with(path, $1 || '/')";
-        self.observer.execute(sql, &[&format!("{parent}/{name}")]).await.unwrap();
+        super::remove(&self.observer, parent, name).await;
     }
 
     async fn remove_parent(&self, _: &LockPath) {}

@@ -16,6 +16,5 @@ mod etcd {
 }
 #[cfg(feature = "postgres")]
 mod postgres {
-    mod order;
     mod wakes;
 }

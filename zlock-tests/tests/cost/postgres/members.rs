@@ -4,7 +4,7 @@ use tokio::task::yield_now;
 use zlock_recipes::Client;
 use zlock_testkit::{have_postgres, limit_if, report};
 
-use super::requests::{calls, counts, quiet, sent, since, start};
+use super::requests::{calls, counts, quiet, sent, start};
 use crate::see;
 
 const OBSERVERS: u64 = 3;
@@ -29,15 +29,11 @@ async fn a_join_is_one_statement_and_each_observer_takes_one_read() {
             me.leave().await.unwrap();
             see(&mut watches, 1).await;
         }
-        let after = sent(&server).await;
-        // Each poll of an observer lists the members, too.
-        let polls = since(&before, &after).get("v1_poll").copied().unwrap_or(0);
-        let mut cost = calls(&before, &after);
-        report(format!("{JOINS} joins and leaves that {OBSERVERS} observers see: {cost:?}, {polls} polls"));
-        let reads = cost.remove("v1_members").unwrap_or(0) - polls;
-        assert_eq!(cost, counts(&[("v1_join", JOINS), ("v1_leave", JOINS)]));
-        // A poll of each observer may be half done at a look.
-        assert!(reads.abs_diff(2 * JOINS * OBSERVERS) <= OBSERVERS, "{reads} reads");
+        let cost = calls(&before, &sent(&server).await);
+        report(format!("{JOINS} joins and leaves that {OBSERVERS} observers see: {cost:?}"));
+        // A read for each change: polls only compare.
+        let expected = [("v2_execute", 2 * JOINS), ("v2_read", 2 * JOINS * OBSERVERS)];
+        assert_eq!(cost, counts(&expected));
     })
     .await;
 }
@@ -61,8 +57,10 @@ async fn a_slot_is_five_statements() {
         for _ in 0..ROUNDS {
             cycle().await;
         }
-        let expected = ["v1_children", "v1_create", "v1_delete", "v1_value", "v1_write_value"];
-        assert_eq!(calls(&before, &sent(&server).await), counts(&expected.map(|name| (name, ROUNDS))));
+        // The number of the slot is read from its queue and its value.
+        let expected =
+            [("v2_append", ROUNDS), ("v2_delete", ROUNDS), ("v2_execute", ROUNDS), ("v2_read", 2 * ROUNDS)];
+        assert_eq!(calls(&before, &sent(&server).await), counts(&expected));
     })
     .await;
 }

@@ -22,17 +22,17 @@ async fn an_addition_is_one_statement_and_one_more_for_each_conflict() {
             one.add(1).await.unwrap();
         }
         let after = sent(&server).await;
-        assert_eq!(calls(&before, &after), counts(&[("v1_write_value", 100)]), "uncontended");
+        assert_eq!(calls(&before, &after), counts(&[("v2_execute", 100)]), "uncontended");
         two.get().await.unwrap();
         let before = sent(&server).await;
-        assert_eq!(calls(&after, &before), counts(&[("v1_value", 1)]), "a look");
+        assert_eq!(calls(&after, &before), counts(&[("v2_read", 1)]), "a look");
         for _ in 0..50 {
             one.add(1).await.unwrap();
             two.add(1).await.unwrap();
         }
         // But for the first, each finds a write of the other, which the refused one returns.
         let after = sent(&server).await;
-        assert_eq!(calls(&before, &after), counts(&[("v1_write_value", 199)]), "contended");
+        assert_eq!(calls(&before, &after), counts(&[("v2_execute", 199)]), "contended");
         assert_eq!(one.get().await.unwrap(), 201);
     })
     .await;

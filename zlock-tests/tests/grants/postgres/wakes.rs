@@ -5,16 +5,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Existence, Label, LockPath, NodeId, Target};
 use zlock_postgres::{PostgresBackend, PostgresOptions};
-use zlock_testkit::postgres::{backend, create, delete_node, observer, options, path, watch};
-use zlock_testkit::{PgBouncer, PostgresServer, have_pgbouncer, limit, limit_if, postgres_or_skip, until};
+use zlock_testkit::postgres::{backend, create, observer, options, path, remove, watch};
+use zlock_testkit::{
+    PgBouncer, PostgresServer, have_pgbouncer, have_postgres, limit, limit_if, postgres_or_skip,
+};
 
 /// The longest time between two polls, and some more for a busy machine.
 const POLL: Duration = Duration::from_secs(3);
 
 /// Deletes a node as a client does that ends before it notifies anybody.
 async fn delete_silently(server: &PostgresServer, lock: &LockPath, id: &NodeId) {
-    let observer = observer(server).await;
-    assert_eq!(delete_node(&observer, lock.as_str(), id.as_str(), None).await.unwrap().0, 0);
+    remove(&observer(server).await, lock, id.as_str()).await;
 }
 
 /// Makes a client receive notifications: it does while it waits, and some seconds longer.
@@ -90,9 +91,8 @@ async fn beside_a_pooler_a_waiter_is_woken_by_the_notification() {
 /// The client that deletes the node ends before it notifies anybody; and the waiter's connections are ended meanwhile.
 #[tokio::test]
 async fn the_poll_finds_what_no_notification_told() {
-    limit(async {
-        let Some(server) = postgres_or_skip().await else { return };
-        let server = server.clone();
+    limit_if(have_postgres(), async {
+        let server = PostgresServer::start().await;
         let (holder, waiter) = (backend(&server).await, backend(&server).await);
         listen(&holder, &waiter).await;
         for ends_connections in [false, true] {
@@ -101,11 +101,8 @@ async fn the_poll_finds_what_no_notification_told() {
             create(&waiter, &lock, Label::Lock).await;
             let watch = watch(&waiter, &lock, &first).await;
             if ends_connections {
-                let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
-                until("the waiter listens", async || {
-                    observer(&server).await.execute(sql, &[]).await.unwrap() > 0
-                })
-                .await;
+                let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'zlock'";
+                assert!(observer(&server).await.execute(sql, &[]).await.unwrap() > 0);
             }
             delete_silently(&server, &lock, &first.id).await;
             timeout(POLL, watch).await.expect("the poll");

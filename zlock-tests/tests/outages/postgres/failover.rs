@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_secs(3);
 async fn pair() -> (PostgresServer, PostgresServer) {
     let primary = PostgresServer::start().await;
     drop(backend(&primary).await);
-    primary.sql(&format!("UPDATE zlock.setting SET longest_ttl = '{} s'", QUIET.as_secs())).await;
+    primary.sql(&format!("UPDATE zlock.setting SET longest = '{} s'", QUIET.as_secs())).await;
     let replica = primary.replica().await;
     (primary, replica)
 }
@@ -63,8 +63,11 @@ async fn a_promotion_that_loses_locks_gives_none_to_two() {
             let guard = loop {
                 match mutex.acquire().await {
                     Ok(guard) => break guard,
-                    Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
-                    }
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
+                        ) => {}
                     Err(error) => panic!("{error}"),
                 }
             };
@@ -104,7 +107,11 @@ async fn a_promotion_that_loses_a_member_gives_its_id_to_no_other_one_too_early(
         let next = loop {
             match others.join("w7", "two").await {
                 Ok(next) => break next,
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
+                    ) => {}
                 Err(error) => panic!("{error}"),
             }
         };

@@ -43,7 +43,7 @@ pub(crate) async fn run(store: Store, names: u64) -> bool {
             let server = PostgresServer::start().await;
             let flat = in_a_process(&format!("{}?create_schema=true", server.url()), names).await;
             let clean = clean(async || {
-                let sql = "SELECT count(*) FROM zlock.node UNION ALL SELECT count(*) FROM zlock.session WHERE NOT ended";
+                let sql = "SELECT count(*) FROM zlock.entry WHERE kind = 0 UNION ALL SELECT count(*) FROM zlock.session";
                 let left = server.sql(sql).await;
                 let count = |line: usize| {
                     left.lines().nth(line).and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)

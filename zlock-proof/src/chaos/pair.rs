@@ -28,11 +28,18 @@ where
     spawn_blocking(move || runtime.block_on(run())).await.expect("an operator's work")
 }
 
+/// Returns the SQL that ends a session, and removes what it owns.
+fn end(id: &str) -> String {
+    let once = format!("SELECT * FROM zlock.v2_end(ARRAY[{id}]::bigint[], ARRAY[NULL]::bigint[], '{{}}');\n");
+    // Each removes a limited number of entries.
+    once.repeat(3)
+}
+
 impl Pair {
     /// Starts the servers, with the schema. After a failover, nothing is locked for the session timeout.
     pub(crate) async fn start(session: Duration) -> Self {
         let primary = PostgresServer::builder().own_clock().start().await;
-        let limit = format!("UPDATE zlock.setting SET longest_ttl = '{} ms';", session.as_millis());
+        let limit = format!("UPDATE zlock.setting SET longest = '{} ms';", session.as_millis());
         let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
         primary.sql(&schema).await;
         let replica = primary.replica().await;
@@ -90,10 +97,8 @@ impl Pair {
     /// Ends a session at the primary. Returns `false` if it certainly did not exist.
     pub(crate) async fn end_session(&self, session: u64) -> bool {
         let id = session.cast_signed();
-        // Each removes the nodes of one path.
-        let clean = format!("SELECT count(*) FROM zlock.v1_clean({id});\n").repeat(12);
-        let exists = format!("SELECT count(*) FROM zlock.session WHERE id = {id} AND NOT ended;\n");
-        let all = format!("{exists}SELECT zlock.v1_end({id});\n{clean}");
+        let exists = format!("SELECT count(*) FROM zlock.session WHERE id = {id};\n");
+        let all = format!("{exists}{}", end(&id.to_string()));
         let ended = self.server(self.primary()).try_sql(&all).await;
         // Without a response, it may still have taken effect.
         ended.map_or(true, |answer| answer.starts_with('1'))
@@ -104,18 +109,17 @@ impl Pair {
         let primary = self.server(self.primary());
         let until = Instant::now() + wait;
         loop {
-            let overdue = primary.sql("SELECT zlock.v1_overdue()").await;
-            for id in overdue.lines() {
-                let clean = format!("SELECT count(*) FROM zlock.v1_clean({id});\n").repeat(12);
-                primary.sql(&format!("SELECT zlock.v1_suspect({id});\n{clean}")).await;
+            let silent = primary.sql("SELECT zlock.v2_silent(1000)").await;
+            for id in silent.lines() {
+                primary.sql(&end(id)).await;
             }
             let mut left = Vec::new();
             for (what, table) in [
-                ("nodes", "zlock.node"),
+                ("nodes", "zlock.entry WHERE session IS NOT NULL"),
                 ("connections", "pg_stat_activity WHERE usename = 'zlock'"),
                 (
-                    "voids of no session",
-                    "zlock.void v WHERE NOT EXISTS (SELECT 1 FROM zlock.session s WHERE s.id = v.session)",
+                    "receipts of no session",
+                    "zlock.receipt r WHERE NOT EXISTS (SELECT 1 FROM zlock.session s WHERE s.id = r.session)",
                 ),
             ] {
                 let count = primary.sql(&format!("SELECT count(*) FROM {table}")).await;

@@ -2,8 +2,8 @@
 //!
 //! Real code: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. Modelled: the store (`store`),
 //! the driver around the state machine (`driver`), and everything that can happen to both (`lock`, `steps`). `properties` defines what
-//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof`, `beats`, `values`
-//! and those of SQL are models of their own, of which `search` has what they share.
+//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof`, `beats`, `values`,
+//! and those in `ledger` are models of their own, of which `search` has what they share.
 //!
 //! The model's driver or store leaves out a rule (`rules`). The real functions are still called, and their results are altered.
 
@@ -13,6 +13,7 @@ mod check;
 mod driver;
 mod handoff;
 mod handoff_state;
+mod ledger;
 mod lock;
 mod names;
 mod proof;
@@ -20,8 +21,6 @@ mod properties;
 mod recipe;
 mod rules;
 mod search;
-mod sql_queue;
-mod sql_sessions;
 mod state;
 mod steps;
 mod store;
@@ -33,10 +32,9 @@ use std::process::ExitCode;
 use self::alone::Alone;
 use self::beats::Heartbeats;
 use self::handoff::Handoffs;
+use self::ledger::{Case, Death, FloorsOf, LanesOf, Quiet, Receipts, Spans, States, Tokens, Undo};
 use self::names::ReusedNames;
 use self::proof::Proof;
-use self::sql_queue::SqlQueue;
-use self::sql_sessions::SqlSessions;
 use self::values::Writes;
 
 /// Prints the tables of a model. Returns `true` if they are as they must be.
@@ -48,7 +46,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let has = |option| args.iter().any(|arg| arg == option);
     let (is_quick, with_traces) = (has("--quick"), has("--traces"));
     let all = args.iter().all(|arg| arg.starts_with("--"));
-    let tables: [(_, Tables); 10] = [
+    let tables: [(_, Tables); 17] = [
         ("lock", |is_quick, _| table::all_rules(is_quick)),
         ("rules", |_, with_traces| table::each_left_out(with_traces)),
         ("names", search::tables::<ReusedNames>),
@@ -57,8 +55,15 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         ("proof", search::tables::<Proof>),
         ("beats", search::tables::<Heartbeats>),
         ("values", search::tables::<Writes>),
-        ("sql-queue", search::tables::<SqlQueue>),
-        ("sql-sessions", search::tables::<SqlSessions>),
+        ("lanes", search::tables::<Case<LanesOf>>),
+        ("receipts", search::tables::<Case<Receipts>>),
+        ("states", search::tables::<Case<States>>),
+        ("floors", search::tables::<Case<FloorsOf>>),
+        ("undo", search::tables::<Case<Undo>>),
+        ("spans", search::tables::<Case<Spans>>),
+        ("quiet", search::tables::<Case<Quiet>>),
+        ("tokens", search::tables::<Case<Tokens>>),
+        ("death", search::tables::<Case<Death>>),
     ];
     let chosen = tables.iter().filter(|(name, _)| all || has(name));
     let mut is_right = true;
@@ -129,13 +134,32 @@ mod tests {
     }
 
     #[test]
-    fn queues_in_sql_are_safe() {
-        check::<SqlQueue>();
+    fn lanes_and_receipts_are_safe() {
+        check::<Case<LanesOf>>();
+        check::<Case<Receipts>>();
     }
 
     #[test]
-    fn sessions_in_sql_are_safe() {
-        check::<SqlSessions>();
+    fn scopes_are_read_and_watched_safely() {
+        check::<Case<States>>();
+        check::<Case<FloorsOf>>();
+    }
+
+    #[test]
+    fn undone_deletes_are_safe() {
+        check::<Case<Undo>>();
+    }
+
+    #[test]
+    fn incarnations_are_safe() {
+        check::<Case<Quiet>>();
+        check::<Case<Tokens>>();
+    }
+
+    #[test]
+    fn watched_time_ends_sessions_safely() {
+        check::<Case<Spans>>();
+        check::<Case<Death>>();
     }
 
     fn expected(rule: Rule, delivery: Delivery) -> Violation {

@@ -110,11 +110,11 @@ pub(crate) fn tables<M: Rules>(is_quick: bool, with_traces: bool) -> bool {
     let runs = M::runs(is_quick);
     let names: Vec<_> = M::cells(runs[0]).into_iter().map(|(name, _)| name).collect();
     let values = |run| M::cells(run).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
-    head(&format!("all rules about {subject}"), &names[1..], "states | wrong");
+    head(&[&[&*format!("all rules about {subject}")], &names[1..], &["states", "wrong"]].concat());
     for run in runs {
         let (explored, values) = (explore::<M>(run), values(run));
-        let (first, rest, wrong) = (&values[0], values[1..].join(" | "), explored.wrong("nothing"));
-        println!("| {}: {first} | {rest} | {} | {wrong} |", names[0], explored.states);
+        let (values, wrong) = (values.join(" | "), explored.wrong("nothing"));
+        println!("| {}: {values} | {} | {wrong} |", names[0], explored.states);
         explored.print_trace();
         is_right &= explored.found.is_none();
     }
@@ -124,7 +124,8 @@ pub(crate) fn tables<M: Rules>(is_quick: bool, with_traces: bool) -> bool {
         println!("not promised, {values}: {}, of {} states\n", explored.wrong("NOTHING"), explored.states);
         is_right &= explored.found.is_some();
     }
-    head(&format!("rule about {subject}, and what is done without it"), &names, "wrong | states");
+    let rule = format!("rule about {subject}, and what is done without it");
+    head(&[&[&*rule], &*names, &["wrong", "states"]].concat());
     for (rule, text, wrong) in M::RULES {
         let (run, explored) = without::<M>(*rule);
         let (values, found) = (values(run).join(" | "), explored.wrong("NOTHING"));
@@ -137,8 +138,8 @@ pub(crate) fn tables<M: Rules>(is_quick: bool, with_traces: bool) -> bool {
     is_right
 }
 
-fn head(first: &str, names: &[&str], last: &str) {
-    println!("| {first} | {} | {last} |\n|---{}|---|---|", names.join(" | "), "|---".repeat(names.len()));
+fn head(cells: &[&str]) {
+    println!("| {} |\n{}|", cells.join(" | "), "|---".repeat(cells.len()));
 }
 
 #[cfg(test)]

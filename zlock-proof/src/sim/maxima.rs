@@ -16,7 +16,12 @@ impl World {
             return;
         }
         let places = self.places(path);
-        if let Some(max) = places.iter().find_map(|place| place.kind.max()) {
+        if self.plan.ledger.is_some() {
+            // Requests take effect after they arrive, so any of these may be the first when this one does.
+            let firsts = &mut self.lock().firsts;
+            let maxima = places.iter().filter_map(|place| place.kind.max());
+            firsts.last.extend(maxima.map(|max| ((at, max), Instant::now())));
+        } else if let Some(max) = places.iter().find_map(|place| place.kind.max()) {
             let firsts = &mut self.lock().firsts;
             firsts.last.insert((at, max), Instant::now());
             let agree = places.iter().filter(|place| place.kind.max() == Some(max));
@@ -24,9 +29,17 @@ impl World {
         }
     }
 
+    /// Reads the heads of all queues, before something else than a request changes them.
+    pub(crate) fn note_firsts(&self) {
+        if self.plan.ledger.is_some() {
+            self.paths.iter().for_each(|path| self.note_first(path));
+        }
+    }
+
     /// Checks an error about a maximum that differs from that of the head: it must have been true at some time since the
     /// request.
     pub(crate) fn check_mismatch(&self, locks: &[(usize, Wanted)], asked: Instant, error: &Error) {
+        self.note_firsts();
         let is_true = locks.iter().any(|(path, lock)| {
             let Kind::Permits { max: mine, .. } = lock.kind else { return false };
             let state = self.lock();

@@ -1,10 +1,12 @@
-//! A simulation of many clients and faults, on mem in paused time.
+//! A simulation of many clients and faults, on a store in this process in paused time.
 //!
 //! A seed determines everything: the locks, the number of clients, the faults and their times. The same seed always gives the
 //! same run, so a failing seed is its own reproduction.
 
 mod faults;
+mod harm;
 mod jobs;
+mod leftovers;
 mod maxima;
 mod oracle;
 mod plan;
@@ -16,9 +18,11 @@ mod run;
 mod seeds;
 mod shared;
 mod stay;
+mod store;
 mod survey;
 mod template;
 mod truth;
+mod upheaval;
 mod usage;
 mod worker;
 mod world;
@@ -26,23 +30,25 @@ mod world;
 use std::ops::Range;
 use std::process::ExitCode;
 
+use self::plan::StoreKind;
 use self::run::run as run_seed;
 
 const USAGE: &str = "\
-sim [--seeds A..B] [--trace]   runs these seeds (0..1000) on all cores; stops at the first that fails
+sim [--store mem|ledger] [--seeds A..B] [--trace]   runs these seeds (0..1000) on all cores; stops at the first that fails
 
+--store ledger runs the engine for stores without sessions, and the faults of such stores; mem is the default.
 --trace prints what happened in the first seed that fails, or in the only one there is.";
 
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    let Some((seeds, trace)) = read(args) else {
+    let Some((store, seeds, trace)) = read(args) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     let only = (seeds.end - seeds.start == 1).then_some(seeds.start);
-    let report = seeds::run(seeds);
+    let report = seeds::run(store, seeds);
     let failed = report.failed.as_ref().map(|(seed, _)| *seed);
     if trace && let Some(seed) = failed.or(only) {
-        for line in run_seed(seed, true).trace {
+        for line in run_seed(store, seed, true).trace {
             println!("{line}");
         }
     }
@@ -50,12 +56,13 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     if failed.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn read(args: &[String]) -> Option<(Range<u64>, bool)> {
-    let (mut seeds, mut trace) = (0..1000, false);
+fn read(args: &[String]) -> Option<(StoreKind, Range<u64>, bool)> {
+    let (mut store, mut seeds, mut trace) = (StoreKind::Mem, 0..1000, false);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--trace" => trace = true,
+            "--store" => store = args.next()?.parse().ok()?,
             "--seeds" => {
                 let (from, to) = args.next()?.split_once("..")?;
                 seeds = from.parse().ok()?..to.parse().ok()?;
@@ -63,33 +70,46 @@ fn read(args: &[String]) -> Option<(Range<u64>, bool)> {
             _ => return None,
         }
     }
-    (!seeds.is_empty()).then_some((seeds, trace))
+    (!seeds.is_empty()).then_some((store, seeds, trace))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::world::Counts;
     use super::*;
 
-    #[test]
-    fn a_thousand_seeds() {
-        let report = seeds::run(0..1000);
+    const STORES: [StoreKind; 2] = [StoreKind::Mem, StoreKind::Ledger];
+
+    /// Runs a thousand seeds, which must include this many grants, faults, refusals and runs of jobs.
+    fn a_thousand_seeds(store: StoreKind, least: [u64; 4]) {
+        let report = seeds::run(store, 0..1000);
         println!("{report}");
         assert!(report.failed.is_none(), "{report}");
-        let counts = report.counts;
+        let Counts { grants, faults, refusals, runs, .. } = report.counts;
         assert!(
-            counts.grants > 10_000 && counts.faults > 1000 && counts.refusals > 1000 && counts.runs > 500,
+            [grants, faults, refusals, runs].iter().zip(least).all(|(had, least)| *had > least),
             "{report}"
         );
     }
 
     #[test]
+    fn a_thousand_seeds_on_mem() {
+        a_thousand_seeds(StoreKind::Mem, [10_000, 1000, 1000, 500]);
+    }
+
+    #[test]
+    fn a_thousand_seeds_on_a_ledger() {
+        a_thousand_seeds(StoreKind::Ledger, [10_000, 1000, 1000, 500]);
+    }
+
+    #[test]
     fn one_seed_twice_is_one_trace() {
-        for seed in 0..12 {
-            let (first, second) = (run_seed(seed, true), run_seed(seed, true));
-            assert!(first.trace.len() > 20, "seed {seed}");
-            assert_eq!(first.trace, second.trace, "seed {seed}");
+        for (store, seed) in STORES.into_iter().flat_map(|store| (0..12).map(move |seed| (store, seed))) {
+            let (first, second) = (run_seed(store, seed, true), run_seed(store, seed, true));
+            assert!(first.trace.len() > 20, "seed {seed} on {store:?}");
+            assert_eq!(first.trace, second.trace, "seed {seed} on {store:?}");
             assert_eq!(first.counts, second.counts);
         }
-        assert_ne!(run_seed(1, true).trace, run_seed(2, true).trace);
+        assert_ne!(run_seed(StoreKind::Mem, 1, true).trace, run_seed(StoreKind::Mem, 2, true).trace);
     }
 }

@@ -24,6 +24,7 @@ impl World {
         let known = {
             let mut state = self.lock();
             state.counts.grants += 1;
+            state.holds.granted.insert(number);
             state.holds.by_token.contains_key(&token)
         };
         if known {
@@ -31,7 +32,7 @@ impl World {
         }
         match places.iter().position(|p| p.number == number) {
             Some(at) => self.check_order(path, kind, &places, at, token),
-            None if self.was_just_taken(number, client) => {}
+            None if self.was_just_taken(number, client) || self.was_ended(number) => {}
             // A later holder of a node knows as much about it as the first one.
             None if token.turn() > 0 => self.check_untold(number, client),
             None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
@@ -45,8 +46,11 @@ impl World {
 
     /// Checks that no earlier node excludes the grant, and that the fencing token does not decrease.
     fn check_order(&self, path: usize, kind: Kind, places: &[Place], at: usize, token: FencingToken) {
-        if !kind.fits(places[..at].iter().map(|p| p.kind)) {
-            let names: Vec<_> = places[..at].iter().map(|p| p.name.as_str()).collect();
+        // One whose deletion a crash has undone may be in front of a grant of before.
+        let ghosts = self.lock().past.ghosts.clone();
+        let in_front = || places[..at].iter().filter(|p| !ghosts.contains(&p.number));
+        if !kind.fits(in_front().map(|p| p.kind)) {
+            let names: Vec<_> = in_front().map(|p| p.name.as_str()).collect();
             self.fail("order", || format!("#{token} was granted behind {names:?}"));
         }
         let mut state = self.lock();
@@ -99,6 +103,12 @@ impl World {
         let state = self.lock();
         let Some(taken) = state.holds.taken.get(&number).copied() else { return false };
         let under_way = 2 * Duration::from_millis(self.plan.delay.max(self.plan.latency));
+        if self.plan.ledger.is_some() {
+            // A create is granted once a heartbeat shows that the session lives, too.
+            let has_some = state.clients[client].together > 0;
+            drop(state);
+            return has_some || self.calm_since(client, taken).is_none_or(|calm| calm <= under_way);
+        }
         let known = &state.clients[client];
         let is_calm = known.healthy && known.disturbed.is_none_or(|disturbed| disturbed < taken);
         // Of several locks it had some before it says so.
@@ -121,6 +131,9 @@ impl World {
         let number = token.number();
         let has_user = {
             let state = self.lock();
+            if state.past.ghosts.contains(&number) {
+                return;
+            }
             let waits = state.clients[client].acquiring.get(&path).is_some_and(|waiting| *waiting > 0);
             waits || state.holds.latest(number).is_some_and(|(latest, _)| latest > token)
         };
@@ -132,11 +145,13 @@ impl World {
         }
     }
 
-    /// Records that an operator deletes these nodes.
-    pub(crate) fn take(&self, numbers: &[u64]) {
+    /// Records that an operator deletes these nodes. Returns what was recorded before, in case that fails.
+    pub(crate) fn take(&self, numbers: &[u64]) -> BTreeMap<u64, Instant> {
         let now = Instant::now();
-        let mut state = self.lock();
-        state.holds.taken.extend(numbers.iter().map(|number| (*number, now)));
+        let taken = &mut self.lock().holds.taken;
+        let before = taken.clone();
+        taken.extend(numbers.iter().map(|number| (*number, now)));
+        before
     }
 
     /// Checks every guard that reports that it is held at this moment.
@@ -160,12 +175,14 @@ impl World {
                 continue;
             }
             let places = places.entry(hold.path).or_insert_with(|| self.places(&self.paths[hold.path]));
-            if places.iter().any(|p| p.number == number) {
+            // One whose session a loss of commits has ended does not know yet.
+            if places.iter().any(|p| p.number == number) || self.was_ended(number) {
                 certain.entry(hold.path).or_default().push((*token, hold.kind));
             } else {
                 self.check_untold(number, hold.client);
             }
         }
+        self.check_fences(&certain);
         for holders in certain.values() {
             for (i, (token, kind)) in holders.iter().enumerate() {
                 let (mut beside, behind) = (holders[..i].to_vec(), &holders[i + 1..]);
@@ -173,6 +190,25 @@ impl World {
                 if !kind.fits(beside.iter().map(|(_, kind)| *kind)) {
                     self.fail("exclusion", || format!("#{token} {kind:?} is held beside {beside:?}"));
                 }
+            }
+        }
+    }
+
+    /// Returns `true` if the store has lost the session of a node so recently that the holder need not know yet.
+    fn was_ended(&self, number: u64) -> bool {
+        self.lock().past.over(number).is_some_and(|at| at.elapsed() <= self.plan.session)
+    }
+
+    /// Checks that nobody holds a lock beside an open transaction of a user that was fenced with another node.
+    fn check_fences(&self, certain: &BTreeMap<usize, Vec<(FencingToken, Kind)>>) {
+        let fences: Vec<_> = self.lock().past.fences.values().copied().collect();
+        for fence in fences {
+            let mut others = certain.get(&fence.path).into_iter().flatten();
+            let excluded = |(token, kind): &&(FencingToken, Kind)| {
+                token.number() != fence.number && !kind.fits([fence.kind])
+            };
+            if let Some((token, kind)) = others.find(excluded) {
+                self.fail("fence", || format!("#{token} {kind:?} is held beside a transaction of {fence:?}"));
             }
         }
     }
@@ -186,6 +222,9 @@ impl World {
     /// Checks a holder without a node. The only excuse is that an operator deleted the node and the holder could not notice
     /// yet, which ends with the first heartbeat.
     fn check_untold(&self, number: u64, client: usize) {
+        if self.lock().past.over(number).is_some() {
+            self.fail("held after the deadline", || format!("#{number}"));
+        }
         let taken = self.lock().holds.taken.get(&number).copied();
         let Some(taken) = taken else {
             self.fail("held without a node", || format!("#{number}"));

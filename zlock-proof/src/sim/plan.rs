@@ -1,9 +1,31 @@
 //! The plan of a run, derived from a seed.
 
+use std::str::FromStr;
 use std::time::Duration;
+
+use zlock::backend::Class;
 
 use super::random::Random;
 use super::usage::{Locks, Usage};
+
+/// The kind of store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Mem,
+    Ledger,
+}
+
+impl FromStr for StoreKind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "mem" => Ok(StoreKind::Mem),
+            "ledger" => Ok(StoreKind::Ledger),
+            _ => Err(()),
+        }
+    }
+}
 
 /// The kinds of locks in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +68,7 @@ pub(crate) struct Plan {
     pub(crate) operation_timeout: Duration,
     /// The duration of faults and new work.
     pub(crate) length: Duration,
-    /// The maximum number of milliseconds between two faults of links and server; 0 for no faults.
+    /// The maximum number of milliseconds between two faults of links and store; 0 for no faults.
     pub(crate) harm_every: u64,
     /// One in this many requests is lost, or its response; 0 for none.
     pub(crate) lose: u64,
@@ -69,10 +91,12 @@ pub(crate) struct Plan {
     pub(crate) shares: bool,
     /// A job that runs once per tick, beside the locks.
     pub(crate) job: Option<JobPlan>,
+    /// The parameters of a ledger, if the run is on one.
+    pub(crate) ledger: Option<LedgerPlan>,
 }
 
 impl Plan {
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn of(store: StoreKind, seed: u64) -> Self {
         let mut random = Random::of(seed, 0);
         // A part of the seeds has no fault at all: there, everything happens at once or is an error.
         let calm = random.once_in(6);
@@ -101,6 +125,7 @@ impl Plan {
             // From numbers of its own, so that the other seeds stay what they are.
             shares: Random::of(seed, 3).once_in(4),
             job: None,
+            ledger: None,
         };
         // In a part of the seeds some paths are also used in ways against which the documentation advises.
         if random.once_in(3) {
@@ -112,6 +137,11 @@ impl Plan {
         }
         plan.latency = unless_calm(random.pick(&[0, 0, 4]));
         plan.job = JobPlan::of(seed, plan.clients, calm);
+        if store == StoreKind::Ledger {
+            let ledger = LedgerPlan::of(seed, plan.session, calm);
+            plan.latency = plan.latency.max(ledger.jitter);
+            plan.ledger = Some(ledger);
+        }
         plan
     }
 }
@@ -138,5 +168,44 @@ impl JobPlan {
             // With faults, the others may not run for three periods, and the clock is believed.
             ahead: calm && clients > 2 && random.once_in(2),
         })
+    }
+}
+
+/// The parameters of a ledger, and its faults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LedgerPlan {
+    pub(crate) class: Class,
+    pub(crate) longest: Duration,
+    pub(crate) overlap: Duration,
+    pub(crate) hints: bool,
+    /// The maximum by which messages are delayed at random, in milliseconds.
+    pub(crate) jitter: u64,
+    /// The maximum time that the store takes for each request of a client that a fault has slowed down, in milliseconds; 0 for no such
+    /// fault.
+    pub(crate) slow: u64,
+    /// `true` if open transactions of users protect nodes.
+    pub(crate) fences: bool,
+    /// `true` if other programs lock scopes.
+    pub(crate) locks: bool,
+    /// `true` if clients are killed.
+    pub(crate) kills: bool,
+}
+
+impl LedgerPlan {
+    /// The rest of the plan is as on mem.
+    fn of(seed: u64, session: Duration, calm: bool) -> Self {
+        let mut random = Random::of(seed, 5);
+        let unless_calm = |n| if calm { 0 } else { n };
+        LedgerPlan {
+            class: random.pick(&[Class::Lossy, Class::OneServer, Class::Sync]),
+            longest: random.pick(&[session, Duration::from_secs(10)]),
+            overlap: Duration::from_secs(random.pick(&[0, 0, 1])),
+            hints: !random.once_in(3),
+            jitter: unless_calm(random.pick(&[0, 0, 3, 50])),
+            slow: unless_calm(random.pick(&[0, 0, 50, 1000, 5000])),
+            fences: !calm && random.once_in(2),
+            locks: !calm && random.once_in(2),
+            kills: !calm && random.once_in(2),
+        }
     }
 }

@@ -1,14 +1,12 @@
 //! A "process" of a run: a client, which is replaced when it is closed.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock::backend::CoordinationBackend;
-use zlock::mem::{MemLink, MemOptions};
-use zlock::{Client, RetryPolicy};
+use zlock::Client;
 
 use super::random::Random;
+use super::store::Link;
 use super::world::World;
 
 #[derive(Debug)]
@@ -24,7 +22,7 @@ pub(crate) struct Present {
     pub(crate) client: Client,
     /// The client's number in the world.
     pub(crate) number: usize,
-    link: MemLink,
+    link: Link,
 }
 
 impl Process {
@@ -41,7 +39,7 @@ impl Process {
         self.present.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn link(&self) -> (usize, MemLink) {
+    pub(crate) fn link(&self) -> (usize, Link) {
         let present = self.present();
         (present.number, present.link)
     }
@@ -62,18 +60,28 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Cuts the client off for ever, as if its machine had died, and connects another one.
+    pub(crate) fn kill(&self) {
+        let next = connect(&self.world);
+        let before =
+            std::mem::replace(&mut *self.present.lock().unwrap_or_else(PoisonError::into_inner), next);
+        self.world.note(|| format!("FAULT c{} is killed", before.number));
+        self.world.set_healthy(before.number, false);
+        self.world.lock().clients[before.number].killed = true;
+        before.link.cut();
+    }
+}
+
 fn connect(world: &World) -> Present {
     let plan = &world.plan;
-    let retry =
-        RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), plan.retries);
-    let options = MemOptions::default()
-        .with_session_timeout(plan.session)
-        .with_operation_timeout(plan.operation_timeout)
-        .with_retry(retry.with_seed(plan.seed));
-    let backend = world.server.connect_with(options);
-    let link = backend.link();
-    // A connect that was lost is tried again.
-    let number = world.add_client(link.clone(), backend.session_events().current().is_live());
+    let (backend, link) = world.store.connect(plan);
+    // A connect that was lost is tried again. To a ledger, it takes some requests, and nothing is granted in quiet time.
+    let is_calm = match plan.ledger {
+        Some(_) => !world.store.is_quiet(),
+        None => backend.session_events().current().is_live(),
+    };
+    let number = world.add_client(link.clone(), is_calm);
     // So that others act between what a client reads and what it asks next.
     let mut random = Random::of(plan.seed, 1000 + number as u64);
     link.delay(random.millis(plan.latency + 1), random.millis(plan.latency + 1));

@@ -33,6 +33,8 @@ pub(crate) struct Holds {
     pub(crate) listening: BTreeSet<u64>,
     /// The highest granted fencing token, by path and kind.
     pub(crate) highest: BTreeMap<usize, BTreeMap<Kind, FencingToken>>,
+    /// The nodes that were ever granted.
+    pub(crate) granted: BTreeSet<u64>,
 }
 
 impl Holds {
@@ -50,6 +52,29 @@ impl Holds {
         let token = FencingToken::new(number);
         self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(token, hold)| (*token, hold))
     }
+}
+
+/// What restarts of a ledger have undone, and which open transactions of users protect nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// When the last change took place that ends all sessions.
+    pub(crate) lossy: Option<Instant>,
+    /// The nodes whose sessions it ended, and when. Their holders may not know yet.
+    pub(crate) over: BTreeMap<u64, Instant>,
+    /// The nodes whose deletion was undone.
+    pub(crate) ghosts: BTreeSet<u64>,
+    /// The open transactions, by their numbers.
+    pub(crate) fences: BTreeMap<u64, Fence>,
+    /// How many transactions there were.
+    pub(crate) transactions: u64,
+}
+
+/// A user's open transaction that protects a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fence {
+    pub(crate) path: usize,
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
 }
 
 /// The history of the heads of the queue.
@@ -81,6 +106,8 @@ pub(crate) enum Due {
     Refusal(u64, u64),
     /// The client has more nodes on this path than it needs.
     Leftover(usize),
+    /// The node would be entitled to the lock without those in front whose sessions are over or whose clients are dead.
+    Death(u64),
 }
 
 /// The due events, and since when each depends on these clients.
@@ -94,6 +121,8 @@ pub(crate) struct Shared {
     pub(crate) sums: BTreeSet<i64>,
     /// The number of additions that may have taken effect, or not.
     pub(crate) unknown: i64,
+    /// `true` if the store has lost some.
+    pub(crate) is_lost: bool,
     /// The latest value that a holder of each path wrote.
     pub(crate) fenced: BTreeMap<usize, Vec<u8>>,
     /// The latest view of each process's observer.

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::plan::StoreKind;
 use super::run::{Outcome, run as run_seed};
 use super::world::{Counts, Violation};
 
@@ -56,7 +57,7 @@ impl fmt::Display for Report {
 }
 
 /// Runs the seeds, lowest first, with one thread for each core. Starts none above a failed one.
-pub(crate) fn run(seeds: Range<u64>) -> Report {
+pub(crate) fn run(store: StoreKind, seeds: Range<u64>) -> Report {
     let (next, report) = (AtomicU64::new(seeds.start), Mutex::new(Report::default()));
     let began = now();
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -68,7 +69,7 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
                     if seed >= seeds.end || report.lock().is_ok_and(|report| report.failed.is_some()) {
                         return;
                     }
-                    let outcome = outcome(seed);
+                    let outcome = outcome(store, seed);
                     report.lock().expect("not poisoned").add(seed, outcome.counts, outcome.violation);
                 }
             });
@@ -80,8 +81,8 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
 }
 
 /// Runs a seed, and reports panics of destructors that run after the runtime.
-fn outcome(seed: u64) -> Outcome {
-    catch_unwind(|| run_seed(seed, false)).unwrap_or_else(|_| Outcome {
+fn outcome(store: StoreKind, seed: u64) -> Outcome {
+    catch_unwind(|| run_seed(store, seed, false)).unwrap_or_else(|_| Outcome {
         counts: Counts::default(),
         violation: Some(Violation { check: "panic", what: "see above".into(), at: Duration::ZERO }),
         trace: Vec::new(),

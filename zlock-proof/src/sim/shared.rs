@@ -12,13 +12,14 @@ use super::worker::{Round, Worker};
 use super::world::World;
 use crate::locks::Holding;
 
-/// The parent of all values.
-const PARENT: &str = "/app";
-/// The name of the counter.
-const COUNT: &str = "count";
+/// The path of the counter.
+pub(crate) fn count() -> LockPath {
+    value("count")
+}
 
-fn parent() -> LockPath {
-    LockPath::new(PARENT).expect("a path")
+/// Returns the path of a value.
+fn value(name: &str) -> LockPath {
+    LockPath::new(format!("/app/{name}")).expect("a path")
 }
 
 impl Worker {
@@ -29,9 +30,7 @@ impl Worker {
             let present = self.present();
             let (number, counts) = match counter.take() {
                 Some((number, counts)) if number == present.number => (number, counts),
-                _ => {
-                    (present.number, present.client.counter(format!("{PARENT}/{COUNT}")).expect("a counter"))
-                }
+                _ => (present.number, present.client.counter(count()).expect("a counter")),
             };
             drop(present);
             let (cut_after, patience) = (self.random.within(1, 12), self.patience());
@@ -51,7 +50,8 @@ impl Worker {
         world.note(|| format!("c{client} counts {added:?}"));
         match added {
             Some(Ok(sum)) => {
-                if !world.lock().shared.sums.insert(sum) {
+                let is_new = world.lock().shared.sums.insert(sum);
+                if !is_new && !world.lock().shared.is_lost {
                     world.fail("counted twice", || format!("{sum} is the result of two additions"));
                 }
             }
@@ -99,10 +99,12 @@ impl Worker {
                     0
                 }),
             );
-            if newest.is_some_and(|newest| seen < newest) {
+            // A crash may bring back a leader that has stepped down, or lose the one that was seen.
+            let is_back = world.lock().past.was_undone(leader.term.number());
+            if !is_back && newest.is_some_and(|newest| seen < newest) {
                 world.fail("observer", || format!("went back from {newest:?} to {seen:?}"));
             }
-            *newest = Some(seen);
+            *newest = (*newest).max(Some(seen));
         }
         world.lock().shared.views.insert(self.process(), view);
     }
@@ -142,8 +144,8 @@ impl Worker {
 }
 
 /// Returns the path of the value that holders of this lock write.
-fn fenced(path: usize) -> String {
-    format!("{PARENT}/fenced{path}")
+fn fenced(path: usize) -> LockPath {
+    value(&format!("fenced{path}"))
 }
 
 /// Returns the number of the proclamation in a leader's value: 0 for the value with which it began. `None` if it is another
@@ -172,7 +174,7 @@ impl World {
 
     /// Checks that a proclamation that was confirmed is in the leader's node, if that still exists.
     fn check_proclaimed(&self, led: &LockContext, text: &str) {
-        let data = self.server.data(led.path(), led.node().as_str());
+        let data = self.store.node_data(led.path(), &led.node());
         if let Some(data) = data.filter(|data| data != text.as_bytes()) {
             self.fail("proclamation", || {
                 format!("{text:?} was undone by {:?}", data.escape_ascii().to_string())
@@ -186,23 +188,23 @@ impl World {
             return;
         }
         for path in 0..self.paths.len() {
-            let name = format!("fenced{path}");
-            let Some(now) = self.server.data(&parent(), &name) else { continue };
+            let Some(now) = self.store.value(&fenced(path)) else { continue };
             let before = self.lock().shared.fenced.insert(path, now.clone());
             if before.is_some_and(|before| before > now) {
-                self.fail("guarded write", || format!("{name} has an earlier holder's token"));
+                self.fail("guarded write", || format!("{} has an earlier holder's token", fenced(path)));
             }
         }
     }
 
     /// Checks that each addition counts once, and that no other does.
     pub(crate) fn check_sum(&self) {
-        let data = self.server.data(&parent(), COUNT);
+        let data = self.store.value(&count());
         let sum = data.map_or(0, |data| i64::from_be_bytes(data.try_into().expect("eight bytes")));
         let state = self.lock();
         let (known, unknown) = (state.shared.sums.len() as i64, state.shared.unknown);
+        let is_lost = state.shared.is_lost;
         drop(state);
-        if !(known..=known + unknown).contains(&sum) {
+        if !is_lost && !(known..=known + unknown).contains(&sum) {
             self.fail("sum", || format!("{sum} after {known} additions and {unknown} that may have failed"));
         }
     }
@@ -228,9 +230,9 @@ impl World {
 
     /// Removes the values, which zlock never does.
     pub(crate) fn remove_values(&self) {
-        let names = (0..self.paths.len()).flat_map(|n| [format!("fenced{n}"), format!("lock{n}-step-down")]);
-        for name in names.chain([COUNT.into()]) {
-            self.server.remove(&parent(), &name);
+        let paths = (0..self.paths.len()).flat_map(|n| [fenced(n), value(&format!("lock{n}-step-down"))]);
+        for path in paths.chain([count()]) {
+            self.store.remove_value(&path);
         }
     }
 }

@@ -17,6 +17,9 @@ const EVERY: Duration = Duration::from_millis(250);
 /// The time limit for events that should be immediate without faults.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// The same on a ledger, whose clients poll once a second.
+const POLLED: Duration = Duration::from_secs(4);
+
 /// What is due, and the clients on which it depends: the own one and, at a semaphore, those in front, each of
 /// which has to tell the next that it was granted; where two disagree about a maximum, the first of them,
 /// which may be on its way out.
@@ -56,13 +59,18 @@ impl World {
             self.check_herd(path, places);
         }
         let now = Instant::now();
+        let grace = if self.plan.ledger.is_some() { POLLED } else { GRACE };
         let before = std::mem::take(&mut self.lock().late.0);
         let mut late = BTreeMap::new();
         for (key, depends_on) in dues {
             // A predecessor that is gone has notified the next place only now.
             let known = before.get(&key).filter(|(_, others)| *others == depends_on);
             let since = known.map_or(now, |(since, _)| *since);
-            let is_calm = |client: &usize| self.calm_since(*client, since) > Some(GRACE);
+            let limit = match key.1 {
+                Due::Death(_) => recovery(self.plan.session),
+                _ => grace,
+            };
+            let is_calm = |client: &usize| self.calm_since(*client, since) > Some(limit);
             if depends_on.iter().all(is_calm) {
                 self.fail_late(key, since);
             }
@@ -82,6 +90,7 @@ impl World {
                 "mismatch not reported",
                 format!("#{number} of c{client} disagrees with #{first}, which is first,"),
             ),
+            Due::Death(number) => ("dead ahead", format!("#{number} of c{client} is behind the dead only")),
             Due::Leftover(path) => ("orphan", format!("c{client} keeps an unused node of {path}")),
         };
         self.fail(check, || format!("{what} for {:?}", since.elapsed()));
@@ -92,8 +101,17 @@ impl World {
         let mut in_front = BTreeSet::new();
         let first = places.iter().find_map(|place| Some((place, place.kind.max()?)));
         let of_first = first.and_then(|(place, _)| self.client_of(place.session?));
+        let mut living = Vec::new();
         for place in places {
             let Some(client) = place.session.and_then(|session| self.client_of(session)) else { continue };
+            let is_dead = self.is_dead(place);
+            let is_next = place.kind.fits(living.iter().copied());
+            if !is_dead {
+                living.push(place.kind);
+            }
+            if self.is_orphaned(place) {
+                continue;
+            }
             let state = self.lock();
             let alone = BTreeSet::from([client]);
             let mut due = |due, depends_on: &BTreeSet<_>| dues.insert((client, due), depends_on.clone());
@@ -114,7 +132,9 @@ impl World {
                     if *waiters > state.clients[client].acquiring.get(&path).copied().unwrap_or_default() {
                         due(Due::Leftover(path), &alone);
                     }
+                    // On a ledger, requests take effect after they arrive, so not every head of the queue is seen.
                     if let (Some((first, right)), Some(other)) = (first, of_first)
+                        && self.plan.ledger.is_none()
                         && place.kind.max().is_some_and(|max| max != right)
                         && !state.firsts.agreed(place.number)
                     {
@@ -124,6 +144,9 @@ impl World {
                     if place.entitled && state.clients[client].together == 0 && !is_behind_untold {
                         let tells = matches!(place.kind, Kind::Permits { .. });
                         due(Due::Grant(place.number), if tells { &in_front } else { &alone });
+                    } else if is_next && !is_dead && state.clients[client].together == 0 && !is_behind_untold
+                    {
+                        due(Due::Death(place.number), &alone);
                     }
                 }
             }
@@ -142,7 +165,7 @@ impl World {
             let allowed = 1 + usize::from(listens) + state.holds.taken.len();
             drop(state);
             let observers = self.observers(path);
-            let watches = self.server.watches_on(&self.paths[path], &place.name);
+            let watches = self.store.watches_on(&self.paths[path], &place.name);
             if watches > allowed + observers {
                 self.fail("herd", || format!("{watches} watch #{}", place.number));
             }

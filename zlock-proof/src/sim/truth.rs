@@ -23,7 +23,7 @@ impl World {
     /// Returns the queue of a lock, in the order in which the nodes were created.
     pub(crate) fn places(&self, path: &LockPath) -> Vec<Place> {
         let number = |n: &Node| n.fencing_token.map_or(0, |token| token.number());
-        let mut nodes = self.server.queue(path).into_vec();
+        let mut nodes = self.store.queue(path);
         nodes.sort_by_key(number);
         let mut before = Vec::new();
         nodes

@@ -185,7 +185,9 @@ impl Worker {
             ErrorKind::Timeout(_) if world.plan.latency > 0 => true,
             // A node that an operator deletes is replaced after a pause, which may be all that there was, too.
             ErrorKind::Timeout(_) if is_replaced(error) => world.plan.operator,
-            ErrorKind::Timeout(_) | ErrorKind::Unavailable | ErrorKind::SessionLost => disturbed,
+            ErrorKind::Timeout(_) | ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling => {
+                disturbed
+            }
             ErrorKind::Closed => closed,
             ErrorKind::NodeDeleted => world.plan.operator,
             _ => false,

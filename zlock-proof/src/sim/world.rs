@@ -1,4 +1,4 @@
-//! The state that all actors of a run share: the server, the faults, the violations, and the trace.
+//! The state that all actors of a run share: the store, the faults, the violations, and the trace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use zlock::mem::{MemLink, MemServer};
 use zlock::{LockPath, SessionId};
 
 use super::plan::Plan;
-use super::record::{Firsts, Holds, Jobs, Late, Shared};
+use super::record::{Firsts, Holds, Jobs, Late, Past, Shared};
+use super::store::{Link, Request, Store};
 use crate::locks::{Holding, Wanted};
 
 /// More requests than all clients together need at one moment.
@@ -47,12 +47,14 @@ pub(crate) struct Counts {
 /// A client, numbered in the order of connection.
 #[derive(Debug)]
 pub(crate) struct Known {
-    pub(crate) link: MemLink,
+    pub(crate) link: Link,
     /// `true` while its link has no fault.
     pub(crate) healthy: bool,
     /// The time of its last fault, or `None` without any.
     pub(crate) disturbed: Option<Instant>,
     pub(crate) closed: bool,
+    /// `true` if it is cut off for ever.
+    pub(crate) killed: bool,
     /// The number of acquisitions in progress, by path.
     pub(crate) acquiring: BTreeMap<usize, u64>,
     /// How many of them are for several locks. Such an acquisition holds some locks before it reports that.
@@ -76,8 +78,11 @@ pub(crate) struct State {
     pub(crate) firsts: Firsts,
     pub(crate) shared: Shared,
     pub(crate) jobs: Jobs,
+    pub(crate) past: Past,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
+    /// Until when a fault of the store concerns all clients.
+    disturbed: Option<Instant>,
     /// The current instant, and the number of requests in it.
     at_once: (Option<Instant>, u64),
     /// Values that are kept until after the end of the runtime.
@@ -88,7 +93,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    pub(crate) server: MemServer,
+    pub(crate) store: Store,
     pub(crate) paths: Vec<LockPath>,
     pub(crate) began: Instant,
     pub(crate) end: Instant,
@@ -101,14 +106,12 @@ pub(crate) struct World {
 impl World {
     /// Creates the world. Must be called inside the runtime, whose clock it reads.
     pub(crate) fn new(plan: Plan, tracing: bool) -> Arc<Self> {
-        let server = MemServer::new();
-        server.set_first_sequence(plan.first_sequence);
         let path = |n| LockPath::new(format!("/app/lock{n}")).expect("a path");
         let (began, length) = (Instant::now(), plan.length);
         let world = World {
             paths: (0..plan.paths.len()).map(path).collect(),
+            store: Store::new(&plan),
             plan,
-            server,
             began,
             end: began + length,
             broken: Notify::new(),
@@ -119,7 +122,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// Locks the state. Must not be held during calls of the server, whose hooks use the state.
+    /// Locks the state. Must not be held during calls of the store, whose hooks use the state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,6 +143,9 @@ impl World {
     pub(crate) fn fail(&self, check: &'static str, what: impl FnOnce() -> String) {
         let what = what();
         self.note(|| format!("VIOLATION {check}: {what}"));
+        for path in &self.paths {
+            self.note(|| format!("{path}: {:?}", self.places(path)));
+        }
         let at = self.began.elapsed();
         self.lock().violation.get_or_insert(Violation { check, what, at });
         self.broken.notify_one();
@@ -149,11 +155,20 @@ impl World {
         Instant::now() >= self.end || self.lock().violation.is_some()
     }
 
-    pub(crate) fn add_client(&self, link: MemLink, connected: bool) -> usize {
+    pub(crate) fn add_client(&self, link: Link, is_calm: bool) -> usize {
         let mut state = self.lock();
-        let disturbed = (!connected).then(Instant::now);
+        let now = Instant::now();
+        let disturbed = state.disturbed.filter(|until| *until >= now).max((!is_calm).then_some(now));
         let acquiring = BTreeMap::new();
-        state.clients.push(Known { link, healthy: true, disturbed, closed: false, acquiring, together: 0 });
+        state.clients.push(Known {
+            link,
+            healthy: true,
+            disturbed,
+            closed: false,
+            killed: false,
+            acquiring,
+            together: 0,
+        });
         state.clients.len() - 1
     }
 
@@ -164,10 +179,11 @@ impl World {
         }
     }
 
-    pub(crate) fn disturb_all(&self) {
-        let now = Instant::now();
-        for known in &mut self.lock().clients {
-            known.disturbed = known.disturbed.max(Some(now));
+    pub(crate) fn disturb_all(&self, until: Instant) {
+        let state = &mut *self.lock();
+        state.disturbed = state.disturbed.max(Some(until));
+        for known in &mut state.clients {
+            known.disturbed = known.disturbed.max(Some(until));
         }
     }
 
@@ -220,7 +236,7 @@ impl World {
         std::mem::take(&mut self.lock().kept)
     }
 
-    /// Returns the client that owns this session at the server, or owned it when it was last seen there.
+    /// Returns the client that owns this session at the store, or owned it when it was last seen there.
     pub(crate) fn client_of(&self, session: SessionId) -> Option<usize> {
         let mut state = self.lock();
         if let Some(client) = state.sessions.get(&session) {
@@ -229,6 +245,23 @@ impl World {
         let client = state.clients.iter().rposition(|c| c.link.session() == Some(session))?;
         state.sessions.insert(session, client);
         Some(client)
+    }
+
+    /// Returns the client that has sent this request.
+    pub(crate) fn sender_of(&self, request: &Request) -> Option<usize> {
+        if let Some(client) = request.session().and_then(|session| self.client_of(session)) {
+            return Some(client);
+        }
+        let mut state = self.lock();
+        let client = state.clients.iter().rposition(|c| request.came_over(&c.link))?;
+        state.sessions.extend(request.session().map(|session| (session, client)));
+        Some(client)
+    }
+
+    /// Returns the number of watches that are armed.
+    pub(crate) fn watches(&self) -> usize {
+        let of_clients: usize = self.lock().clients.iter().map(|c| c.link.watches()).sum();
+        self.store.watches() + of_clients
     }
 
     /// Counts an acquisition as in progress until the returned value is dropped.

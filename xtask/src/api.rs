@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use crate::run::{Result, root};
 
 /// The published crates: their folders, and the names of their listings.
-const CRATES: [(&str, &str); 7] = [
+const CRATES: [(&str, &str); 8] = [
     (".", "zlock"),
     ("zlock-core", "zlock-core"),
     ("zlock-etcd", "zlock-etcd"),
+    ("zlock-ledger", "zlock-ledger"),
     ("zlock-mem", "zlock-mem"),
     ("zlock-postgres", "zlock-postgres"),
     ("zlock-recipes", "zlock-recipes"),

@@ -10,8 +10,16 @@ use crate::{diagrams, figures, links, scenarios, snippets};
 const LONGEST: usize = 40;
 
 /// The folders of the published crates, whose doc comments are checked.
-const PUBLISHED: [&str; 7] =
-    ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-postgres", "zlock-recipes", "zlock-zk"];
+const PUBLISHED: [&str; 8] = [
+    "src",
+    "zlock-core",
+    "zlock-etcd",
+    "zlock-ledger",
+    "zlock-mem",
+    "zlock-postgres",
+    "zlock-recipes",
+    "zlock-zk",
+];
 
 /// Phrases to avoid, and what to write instead. Capitalized phrases apply to the beginning of a sentence.
 const BANNED: [(&str, &str); 26] = [

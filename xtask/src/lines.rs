@@ -11,8 +11,16 @@ use crate::run::{Result, command, output, root};
 const KEPT: &str = "docs/lines.txt";
 
 /// The crates that an application may link: the product.
-const PRODUCT: [&str; 7] =
-    ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-postgres", "zlock-recipes", "zlock-zk"];
+const PRODUCT: [&str; 8] = [
+    "src",
+    "zlock-core",
+    "zlock-etcd",
+    "zlock-ledger",
+    "zlock-mem",
+    "zlock-postgres",
+    "zlock-recipes",
+    "zlock-zk",
+];
 
 /// Writes the counts.
 pub(crate) fn write() -> Result {

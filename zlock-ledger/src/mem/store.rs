@@ -128,7 +128,7 @@ impl MemStore {
     }
 
     /// Replaces the server by a copy that lacks the last `lost` commits, durable or not. Returns how many these were. With
-    /// [`Class::Sync`](super::Class::Sync), the copy lacks no durable one.
+    /// [`Class::Sync`](zlock_core::Class::Sync), the copy lacks no durable one.
     pub fn failover(&self, lost: usize) -> usize {
         self.0.start(|state| state.fail_over(lost))
     }

@@ -176,7 +176,8 @@ impl World {
             }
             let places = places.entry(hold.path).or_insert_with(|| self.places(&self.paths[hold.path]));
             // One whose session a loss of commits has ended does not know yet.
-            if places.iter().any(|p| p.number == number) || self.was_ended(number) {
+            let may_hold = places.iter().any(|p| p.number == number) || self.was_ended(number);
+            if may_hold && !self.is_taken(number) {
                 certain.entry(hold.path).or_default().push((*token, hold.kind));
             } else {
                 self.check_untold(number, hold.client);
@@ -192,6 +193,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Returns `true` if an operator deleted the node, also if that was undone.
+    fn is_taken(&self, number: u64) -> bool {
+        self.lock().holds.taken.contains_key(&number)
     }
 
     /// Returns `true` if the store has lost the session of a node so recently that the holder need not know yet.
@@ -222,12 +228,13 @@ impl World {
     /// Checks a holder without a node. The only excuse is that an operator deleted the node and the holder could not notice
     /// yet, which ends with the first heartbeat.
     fn check_untold(&self, number: u64, client: usize) {
-        if self.lock().past.over(number).is_some() {
-            self.fail("held after the deadline", || format!("#{number}"));
-        }
         let taken = self.lock().holds.taken.get(&number).copied();
         let Some(taken) = taken else {
-            self.fail("held without a node", || format!("#{number}"));
+            let check = match self.lock().past.over(number) {
+                Some(_) => "held after the deadline",
+                None => "held without a node",
+            };
+            self.fail(check, || format!("#{number}"));
             return;
         };
         let heartbeat = self.plan.session / 3 + Duration::from_secs(1);

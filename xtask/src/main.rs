@@ -49,6 +49,7 @@ cargo xtask chaos --store zk|etcd|postgres [--minutes N] [--seed S] [--newest-se
                                           runs clients on a real cluster under faults, and checks their histories
 cargo xtask sim [--seeds A..B] [--trace]  simulates many clients and faults for each seed, until one breaks a rule
 cargo xtask planted [BUG..]               plants deliberate bugs, and reports how soon `sim` finds each; takes half an hour
+cargo xtask planted --store ledger [BUG..] the same for the engine of stores without sessions
 cargo xtask planted --store zk|etcd [BUG..]
                                           plants bugs in a backend, and reports those that ten minutes of `chaos` find
 cargo xtask model [--quick] [--traces] [TABLE..]

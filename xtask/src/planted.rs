@@ -15,6 +15,9 @@ const BUGS: &str = "zlock-proof/planted";
 /// The subfolder of bugs that a test finds, because a run on a cluster hardly ever hits the critical moment.
 const TESTS: &str = "tests";
 
+/// The subfolder of bugs of the engine for stores without sessions, which the simulation on its in-memory adapter has to find.
+const LEDGER: &str = "ledger";
+
 /// The seeds among which each bug must be found.
 const SEEDS: &str = "0..20000";
 
@@ -31,11 +34,12 @@ pub(crate) fn planted(args: &[String]) -> Result {
     };
     let folders = match store {
         None => vec![""],
+        Some(LEDGER) => vec![LEDGER],
         Some(store @ ("zk" | "etcd")) => {
             set_up()?;
             if names.is_empty() { vec![store] } else { vec!["", store] }
         }
-        Some(store) => return Err(format!("--store {store}: expected zk or etcd")),
+        Some(store) => return Err(format!("--store {store}: expected ledger, zk or etcd")),
     };
     let bugs = bugs(&folders)?;
     if let Some(name) = names.iter().find(|name| !bugs.iter().any(|bug| bug.name == **name)) {
@@ -43,14 +47,15 @@ pub(crate) fn planted(args: &[String]) -> Result {
     }
     let (copy, target) = (target().join("planted/workspace"), target().join("planted/target"));
     let mut missed = Vec::new();
-    let figure = if store.is_some() { "violations" } else { "after seeds" };
+    let cluster = store.filter(|store| *store != LEDGER);
+    let figure = if cluster.is_some() { "violations" } else { "after seeds" };
     println!("| planted bug | found by | {figure} |\n|---|---|---|");
     for bug in bugs.iter().filter(|bug| names.is_empty() || names.contains(&bug.name)) {
         copy_folder(&root(), &copy)?;
         bug.apply(&copy, &[])?;
-        let program = build(&copy, &target, store)?;
-        let found = match store {
-            None => by_seeds(&program)?,
+        let program = build(&copy, &target, cluster)?;
+        let found = match cluster {
+            None => by_seeds(&program, store.unwrap_or("mem"))?,
             Some(store) => on_a_cluster(&program, store)?,
         };
         match found {
@@ -66,7 +71,7 @@ pub(crate) fn planted(args: &[String]) -> Result {
 
 /// Checks that every patch still applies.
 pub(crate) fn check() -> Result {
-    bugs(&["", "zk", "etcd", TESTS])?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
+    bugs(&["", "zk", "etcd", LEDGER, TESTS])?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
 }
 
 /// Returns the names of the bugs that the simulation has to find, a run on a real cluster, and a test.
@@ -128,9 +133,9 @@ fn build(copy: &Path, target: &Path, store: Option<&str>) -> Result<PathBuf> {
 }
 
 /// Returns the check that fails, and the number of seeds until it does.
-fn by_seeds(program: &Path) -> Result<Option<(String, String)>> {
+fn by_seeds(program: &Path, store: &str) -> Result<Option<(String, String)>> {
     let mut sim = Command::new(program);
-    let output = output(sim.args(["sim", "--seeds", SEEDS]))?;
+    let output = output(sim.args(["sim", "--store", store, "--seeds", SEEDS]))?;
     let failed = output.lines().find_map(|line| line.strip_prefix("FAILED seed "));
     Ok(failed.and_then(|line| {
         let (seed, rest) = line.split_once(": ")?;

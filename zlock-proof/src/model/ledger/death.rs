@@ -218,6 +218,10 @@ impl Case<Death> {
                 None => steps.step("looks", at, |state| state.observers[at].look = Some((state.now, None))),
                 Some((sent, None)) => steps.step("store shows", at, |state| {
                     let Row { beat, timeout, watched } = state.row;
+                    // Whoever owns something, and dies right after a rest, is not waited for as long as that.
+                    let wakes = state.node && timeout == REST;
+                    let (timeout, watched) =
+                        if wakes { (TIMEOUT, Duration::ZERO) } else { (timeout, watched) };
                     let seen = Seen { session: OWNER, beat, timeout, watched };
                     let seen = if state.lives { vec![seen] } else { Vec::new() };
                     state.observers[at].look = Some((*sent, Some(seen)));
@@ -308,6 +312,7 @@ impl Subject for Death {
         Run { until: 5, beats: 2, fences: 1, ..RUN },
         Run { until: 5, restarts: 1, ..RUN },
         Run { until: 6, rests: true, ..RUN },
+        Run { until: 6, rests: true, spans: 1, ..RUN },
         Run { spans: 2, ..RUN },
         Run { observers: 2, ..RUN },
         Run { restarts: 1, spans: 1, ..RUN },
@@ -389,7 +394,7 @@ impl Subject for Death {
         match rule {
             Rule::SpanNames | Rule::Reset => Run { spans: 1, beats: 2, ..RUN },
             Rule::FenceStays => Run { fences: 1, ..RUN },
-            Rule::TimeoutCounts | Rule::NotMax => Run { rests: true, until: 5, ..RUN },
+            Rule::TimeoutCounts | Rule::NotMax => Run { rests: true, until: 6, ..RUN },
             Rule::Durable => Run { restarts: 1, ..RUN },
             Rule::Margin => Run { rates: (100, 110), ..DRIFT },
             _ => RUN,

@@ -372,7 +372,7 @@ impl Subject for LanesOf {
         (Rule::Guard, "a guard is checked by the write, which belongs to its scope, too: neither", TOO_LATE),
     ];
 
-    const QUICK: &'static [Run] = &[RUN];
+    const QUICK: &'static [Run] = &[RUN, Run { breaks: 1, ..RUN }];
     const MORE: &'static [Run] = &[
         Run { breaks: 2, ..RUN },
         Run { uses: 2, breaks: 3, busy: 2, drops: 2, ..ONE },

@@ -151,7 +151,11 @@ impl Subject for States {
         (Rule::ArmedFirst, "a watch is armed before the read: after it", UNNOTICED),
     ];
 
-    const QUICK: &'static [Run] = &[RUN, Run { writes: 4, crashes: 1, ..RUN }];
+    const QUICK: &'static [Run] = &[
+        RUN,
+        Run { writes: 4, crashes: 1, ..RUN },
+        Run { writes: 3, promotions: 1, goes_back: true, ..RUN },
+    ];
     const MORE: &'static [Run] = &[
         Run { keys: 3, writes: 6, ..RUN },
         Run { keys: 3, writes: 4, watchers: 2, ..RUN },

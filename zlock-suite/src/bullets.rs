@@ -30,11 +30,13 @@ fn function(line: &str) -> Option<&str> {
     Some(&rest[..rest.find('(')?])
 }
 
-/// Returns each method of a contract with its bullets.
+/// Returns each method of a contract with its bullets, without those that only return another contract.
 fn bullets(name: &str) -> Vec<(String, Vec<String>)> {
     let (mut methods, mut bullets) = (Vec::new(), Vec::<String>::new());
     for line in contract(name).lines() {
-        if let Some(method) = function(line) {
+        if line.contains("-> Option<&dyn ") {
+            bullets.clear();
+        } else if let Some(method) = function(line) {
             methods.push((method.to_owned(), std::mem::take(&mut bullets)));
         } else if let Some(text) = doc(line) {
             match (text.strip_prefix("- "), bullets.last_mut()) {

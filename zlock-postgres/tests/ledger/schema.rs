@@ -3,18 +3,25 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
+use zlock_core::ErrorKind;
 use zlock_ledger::{Calm as _, Fault, Kind, Lane as _, Ledger as _, Range, Write};
 use zlock_postgres::{PostgresBackend, schema_sql};
 use zlock_testkit::{PostgresServer, have_postgres, limit, limit_if, postgres_or_skip};
 
 use crate::setup::{Store, append, delete, id, ignored, keys, queue, scope, tx, value};
 
+/// What shows that a database has the first version.
+const OLD: &str = "CREATE SCHEMA zlock; CREATE TABLE zlock.node (hash bigint);
+    CREATE FUNCTION zlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1'";
+
 #[tokio::test]
 async fn an_old_schema_is_named() {
     let Some(server) = postgres_or_skip().await else { return };
     limit(async {
         let store = Store::without_schema(server.clone(), "").await;
-        drop(PostgresBackend::connect(store.options()).await.unwrap());
+        store.execute(OLD).await;
+        let error = PostgresBackend::connect(store.options()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         let Err(Fault::Invalid(why)) = store.ledger().calm(None, ignored()).await else {
             panic!("it is taken")
         };
@@ -27,7 +34,7 @@ async fn an_old_schema_is_named() {
             "{error}"
         );
         // Nothing has happened to it.
-        drop(PostgresBackend::connect(store.options().with_create_schema(false)).await.unwrap());
+        assert_eq!(store.number("SELECT count(*) FROM pg_class WHERE relnamespace = 'zlock'::regnamespace").await, 1);
         store.execute("DROP SCHEMA zlock CASCADE").await;
         store.client().await;
     })

@@ -63,6 +63,49 @@ async fn a_silent_first_host_is_passed_over() {
     .await;
 }
 
+/// Each host is named with what is wrong there.
+#[tokio::test]
+async fn no_host_of_several_can_be_used() {
+    let Some(server) = postgres_or_skip().await else { return };
+    limit(async {
+        let (nobody, silent) = (Port::reserve(), FaultProxy::start(server.addr()).await);
+        silent.freeze().await;
+        let url = format!(
+            "postgres://zlock@{},{}/zlock?session_timeout=2s&connect_timeout=2s",
+            nobody.addr(),
+            silent.addr()
+        );
+        let error = works(&url).await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{text}");
+        assert!(text.contains(&format!("{}: error connecting to server", nobody.addr())), "{text}");
+        assert!(text.contains(&format!("{}: no response", silent.addr())), "{text}");
+    })
+    .await;
+}
+
+/// A role may have few connections: clients that wait at many locks share those that the options allow.
+#[tokio::test]
+async fn a_role_with_few_connections_is_enough() {
+    limit_if(have_postgres(), async {
+        let server = PostgresServer::start().await;
+        works(&format!("{}?create_schema=true", server.url())).await.unwrap();
+        server.sql("ALTER ROLE zlock CONNECTION LIMIT 4").await;
+        let url = format!("{}?max_connections=2", server.url());
+        let clients = [zlock::connect(&url).await.unwrap(), zlock::connect(&url).await.unwrap()];
+        let work = clients.iter().flat_map(|client| {
+            (0..40).map(async |n| {
+                let mutex = client.mutex(&format!("/few/{}", n % 10)).unwrap();
+                for _ in 0..3 {
+                    assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
+                }
+            })
+        });
+        join_all(work).await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_replica_of_two_hosts_is_not_used() {
     limit_if(have_postgres(), async {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use zlock_core::{ConnectUrl, Connector, Environment, Error, ErrorKind, Excerpt, Result};
+use zlock_core::{
+    ConnectUrl, Connector, CoordinationBackend, Environment, Error, ErrorKind, Excerpt, Result,
+};
 use zlock_recipes::Client;
 
 use crate::register::{BUILT_IN, REGISTERED};
@@ -141,6 +143,28 @@ impl Connect {
         self
     }
 
+    /// Sets the client's name, which operators see beside what it holds and waits for: in `zlock who`, `jobs`, `top` and `record`, and on
+    /// PostgreSQL also as `application_name`, unless the URL has one. It need not be unique, and nothing relies on it. Defaults to
+    /// `ZLOCK_NAME` of the environment that is used, and without one to the host and the process ID.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if it is empty, longer than 200 bytes, or has control characters.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// let client = zlock::Connect::to("mem://").with_name("orders-7")?.connect().await?;
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_name(mut self, name: impl Into<String>) -> Result<Self> {
+        self.environment = self.environment.with_name(name)?;
+        Ok(self)
+    }
+
     /// Connects to the store, and returns once the session has begun.
     ///
     /// # Errors
@@ -167,7 +191,8 @@ impl Connect {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Client> {
-        Store::new(&self.url, &self.environment)?.connect().await
+        let backend = Store::new(&self.url, &self.environment)?.connect().await?;
+        client(backend, &self.environment)
     }
 
     /// Returns a client at once, and connects to the store in the background for as long as that takes.
@@ -199,7 +224,8 @@ impl Connect {
     /// # }
     /// ```
     pub fn connect_lazy(self) -> Result<Client> {
-        Store::new(&self.url, &self.environment)?.connect_lazy()
+        let backend = Store::new(&self.url, &self.environment)?.connect_lazy()?;
+        client(backend, &self.environment)
     }
 
     /// Returns the same for a blocking client, whose session lives on a separate thread.
@@ -274,41 +300,42 @@ impl Store {
         }
     }
 
-    async fn connect(self) -> Result<Client> {
-        match self {
+    async fn connect(self) -> Result<Arc<dyn CoordinationBackend>> {
+        Ok(match self {
             #[cfg(feature = "mem")]
-            Store::Mem(server, options) => Ok(Client::new(server.connect_with(*options))),
+            Store::Mem(server, options) => Arc::new(server.connect_with(*options)),
             #[cfg(feature = "zk")]
-            Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect(*options).await?)),
+            Store::Zk(options) => Arc::new(zlock_zk::ZkBackend::connect(*options).await?),
             #[cfg(feature = "etcd")]
-            Store::Etcd(options) => Ok(Client::new(zlock_etcd::EtcdBackend::connect(*options).await?)),
+            Store::Etcd(options) => Arc::new(zlock_etcd::EtcdBackend::connect(*options).await?),
             #[cfg(feature = "postgres")]
-            Store::Postgres(options) => {
-                Ok(Client::new(zlock_postgres::PostgresBackend::connect(*options).await?))
-            }
-            Store::Registered(connector, settings) => {
-                Ok(Client::new(connector.connect(&settings.0, &settings.1).await?))
-            }
-        }
+            Store::Postgres(options) => Arc::new(zlock_postgres::PostgresBackend::connect(*options).await?),
+            Store::Registered(connector, settings) => connector.connect(&settings.0, &settings.1).await?,
+        })
     }
 
-    fn connect_lazy(self) -> Result<Client> {
-        match self {
+    fn connect_lazy(self) -> Result<Arc<dyn CoordinationBackend>> {
+        Ok(match self {
             #[cfg(feature = "mem")]
-            Store::Mem(server, options) => Ok(Client::new(server.connect_with(*options))),
+            Store::Mem(server, options) => Arc::new(server.connect_with(*options)),
             #[cfg(feature = "zk")]
-            Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect_lazy(*options)?)),
+            Store::Zk(options) => Arc::new(zlock_zk::ZkBackend::connect_lazy(*options)?),
             #[cfg(feature = "etcd")]
-            Store::Etcd(options) => Ok(Client::new(zlock_etcd::EtcdBackend::connect_lazy(*options)?)),
+            Store::Etcd(options) => Arc::new(zlock_etcd::EtcdBackend::connect_lazy(*options)?),
             #[cfg(feature = "postgres")]
-            Store::Postgres(options) => {
-                Ok(Client::new(zlock_postgres::PostgresBackend::connect_lazy(*options)?))
-            }
-            Store::Registered(connector, settings) => {
-                Ok(Client::new(connector.connect_lazy(&settings.0, &settings.1)?))
-            }
-        }
+            Store::Postgres(options) => Arc::new(zlock_postgres::PostgresBackend::connect_lazy(*options)?),
+            Store::Registered(connector, settings) => connector.connect_lazy(&settings.0, &settings.1)?,
+        })
     }
+}
+
+/// Returns the client on this backend, with the name in the environment.
+fn client(backend: Arc<dyn CoordinationBackend>, environment: &Environment) -> Result<Client> {
+    let client = Client::builder(backend);
+    Ok(match environment.name() {
+        Some(name) => client.with_node_data(name)?.build(),
+        None => client.build(),
+    })
 }
 
 #[cfg(feature = "mem")]
@@ -393,6 +420,30 @@ mod tests {
         }
     }
 
+    /// Two clients may have one name.
+    #[cfg(feature = "mem")]
+    #[tokio::test(start_paused = true)]
+    async fn others_see_the_name_of_a_client() {
+        let variables = |name: &str| (name == "ZLOCK_NAME").then(|| "from the environment".into());
+        let environment = Environment::read(variables).unwrap();
+        let named = || Connect::to("mem://named").with_environment(environment.clone());
+        let one = named().connect().await.unwrap();
+        let two = named().with_name("orders-7").unwrap().connect().await.unwrap();
+        let three = named().with_name("orders-7").unwrap().connect_lazy().unwrap();
+        let mut held = Vec::new();
+        for client in [&one, &two, &three] {
+            held.push(client.semaphore("/a", 3).unwrap().acquire(1).await.unwrap());
+        }
+        let participants = one.semaphore("/a", 3).unwrap().participants().await.unwrap();
+        let names: Vec<_> = participants.iter().map(|one| String::from_utf8_lossy(&one.data)).collect();
+        assert_eq!(names, ["from the environment", "orders-7", "orders-7"]);
+        for (name, why) in [("", "is empty"), (&*"x".repeat(201), "201 bytes"), ("a\nb", "control")] {
+            let error = named().with_name(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
     #[cfg(feature = "mem")]
     #[tokio::test(start_paused = true)]
     async fn a_lazy_client_is_one_that_works() {
@@ -466,6 +517,7 @@ mod tests {
     #[tokio::test]
     async fn an_environment_is_a_store() {
         let client = store(&[("ZLOCK_URL", "mem://environment")]).unwrap().connect().await.unwrap();
+        let client = Client::builder(client).build();
         client.mutex("/a").unwrap().acquire().await.unwrap().release().await.unwrap();
         let user = [("ZLOCK_URL", "mem://"), ("ZLOCK_USER", "me"), ("ZLOCK_PASSWORD", "SECRET")];
         let error = store(&user).err().unwrap();

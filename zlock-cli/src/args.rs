@@ -36,6 +36,7 @@ Exit codes:
 
 Environment:
   ZLOCK_URL            The store; --url takes precedence
+  ZLOCK_NAME           The name to be seen under; defaults to the host and the process ID
   ZLOCK_USER           The user to authenticate as
   ZLOCK_PASSWORD_FILE  A file with the user's password; or ZLOCK_PASSWORD, the password itself
   ZLOCK_AUTH           ZooKeeper: digest (the default) or sasl

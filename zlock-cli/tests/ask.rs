@@ -42,15 +42,15 @@ async fn held_and_waited_for(url: &str) {
     let file = PidFile::new();
     let script = format!("echo $$ > {file}; exec sleep 1000");
     let run = |file_script: &str| {
-        zlock(&["run", "--url", url, "--shell", "ask/held", "--", file_script])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        let mut run = zlock(&["run", "--url", url, "--shell", "ask/held", "--", file_script]);
+        run.stderr(Stdio::null());
+        run
     };
-    let holder = run(&script);
+    let holder = run(&script).spawn().unwrap();
     let command = file.number().await;
-    let mut waiter = run("true");
+    let mut waiter = run("true").env("ZLOCK_NAME", "orders-7").spawn().unwrap();
     let found = until(url, "ask/held", 2).await;
+    assert_eq!(found[1]["data"], "orders-7 (true)");
     let environment = std::fs::read(format!("/proc/{command}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment).into_owned();
     let variable = |name: &str| {

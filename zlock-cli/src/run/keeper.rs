@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::{Pid, setpgid};
 use tokio::time::{Instant, sleep};
 use zlock::job::{JobRun, Tick};
-use zlock::{Close, Error, ErrorKind, Guard, Membership, Release};
+use zlock::{Close, Environment, Error, ErrorKind, Guard, Membership, Release};
 
 use super::acquire::{Held, connect, hold, nearest};
 use super::child::Start;
@@ -112,7 +112,7 @@ impl Keeper {
         };
         let terms = store.terms;
         log.tell(|| format!("connected; the session timeout is {:?}", terms.timeout));
-        let client = store.client(&self.node_data())?;
+        let client = store.client(&self.node_data(&Environment::of_process()?))?;
         let (done, is_removed) = match Grace::new(self.args.kill_after, terms) {
             Err(why) => (Err(Failure::failed(why)), true),
             Ok(grace) => loop {
@@ -149,12 +149,15 @@ impl Keeper {
         done
     }
 
-    /// Returns the data that identifies this client to others: host, process ID and program.
-    fn node_data(&self) -> String {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    /// Returns the data that identifies this client to others: its name, which defaults to host and process ID, and the program.
+    fn node_data(&self, environment: &Environment) -> String {
         let program = self.args.command.first().and_then(|first| program::name(first, self.args.shell));
         let program = program.map_or_else(String::new, |name| format!(" ({name})"));
-        format!("{host} pid {}{program}", self.front.as_raw_nonzero())
+        let name = environment.name().map(str::to_owned).unwrap_or_else(|| {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("{host} pid {}", self.front.as_raw_nonzero())
+        });
+        format!("{name}{program}")
     }
 
     /// Runs the command, and releases the lock. Also returns `true` if the node is gone, or the lock was lost. Returns `None` if

@@ -10,6 +10,7 @@ use crate::settings::text_or_file::TextOrFile;
 use crate::settings::url::ConnectUrl;
 
 const URL: &str = "ZLOCK_URL";
+const NAME: &str = "ZLOCK_NAME";
 const USER: &str = "ZLOCK_USER";
 const PASSWORD: &str = "ZLOCK_PASSWORD";
 const PASSWORD_FILE: &str = "ZLOCK_PASSWORD_FILE";
@@ -19,11 +20,15 @@ const CERT_FILE: &str = "ZLOCK_CERT_FILE";
 const KEY_FILE: &str = "ZLOCK_KEY_FILE";
 const PASSFILE: &str = "PGPASSFILE";
 
+/// The most bytes of a client's name.
+const MAX_NAME: usize = 200;
+
 /// The connection settings in environment variables.
 ///
 /// | variable | meaning |
 /// |---|---|
 /// | `ZLOCK_URL` | the store's URL |
+/// | `ZLOCK_NAME` | the client's [name](Environment::with_name) |
 /// | `ZLOCK_USER` | the user to authenticate as |
 /// | `ZLOCK_PASSWORD` | the user's password |
 /// | `ZLOCK_PASSWORD_FILE` | a file with the password, which is read for each new connection; trailing line endings are ignored |
@@ -47,6 +52,7 @@ const PASSFILE: &str = "PGPASSFILE";
 #[derive(Clone, Default)]
 pub struct Environment {
     url: Option<String>,
+    name: Option<String>,
     user: Option<(String, TextOrFile)>,
     auth: Option<String>,
     ca: Option<PathBuf>,
@@ -101,7 +107,40 @@ impl Environment {
             (Some(_), Some(_)) if ca.is_none() => return Err(invalid(CERT_FILE, format!("needs {CA_FILE}"))),
             (certificate, key) => certificate.zip(key),
         };
-        Ok(Environment { url: text(URL)?, user, auth, ca, identity, passfile: file(PASSFILE) })
+        let (url, passfile) = (text(URL)?, file(PASSFILE));
+        let read = Environment { url, name: None, user, auth, ca, identity, passfile };
+        match text(NAME)? {
+            Some(name) => read.with_name(name),
+            None => Ok(read),
+        }
+    }
+
+    /// Sets the client's name, which operators see beside what it holds and waits for. It need not be unique, and nothing relies on it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if it is empty, longer than 200 bytes, or has control characters.
+    pub fn with_name(mut self, name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        let why = match name.len() {
+            0 => "the client's name is empty".to_owned(),
+            bytes if bytes > MAX_NAME => {
+                format!("the client's name has {bytes} bytes; the limit is {MAX_NAME}")
+            }
+            _ if name.contains(char::is_control) => {
+                format!("the client's name {:?} has control characters", Excerpt::of(&name))
+            }
+            _ => {
+                self.name = Some(name);
+                return Ok(self);
+            }
+        };
+        Err(invalid(NAME, why))
+    }
+
+    /// Returns the client's name, if one was set.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Returns the URL.
@@ -178,6 +217,7 @@ impl fmt::Debug for Environment {
         let url = self.url.as_deref().map(ConnectUrl::excerpt).unwrap_or_default();
         f.debug_struct("Environment")
             .field("url", &format_args!("{url}"))
+            .field("name", &self.name)
             .field("user", &self.user)
             .field("auth", &self.auth)
             .field("ca", &self.ca)

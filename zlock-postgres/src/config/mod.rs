@@ -221,6 +221,9 @@ impl PostgresOptions {
             self.listen_at = Some(Box::new(at.with_environment(environment)?));
         }
         self.passfile = self.passfile.or_else(|| environment.passfile().map(PathBuf::from));
+        if let (None, Some(name)) = (self.library.get_application_name(), environment.name()) {
+            self.library.application_name(name);
+        }
         Ok(self)
     }
 

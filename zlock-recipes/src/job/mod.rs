@@ -24,5 +24,5 @@ pub use missed::Missed;
 pub use outcome::{JobContext, Outcome};
 pub use record::{Run, RunState};
 pub use recurring::RecurringJob;
-pub use schedule::{Interval, Schedule};
+pub use schedule::{Interval, Schedule, schedule_fn};
 pub use tick::Tick;

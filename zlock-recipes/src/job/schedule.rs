@@ -1,6 +1,7 @@
 //! When a job is due.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::Result;
@@ -31,6 +32,55 @@ pub trait Schedule: Debug + Send + Sync + 'static {
             }
             back = back.saturating_mul(4);
         }
+    }
+}
+
+macro_rules! forwarded {
+    ($($pointer:ty),*) => {
+        $(impl<S: Schedule + ?Sized> Schedule for $pointer {
+            fn next(&self, after: Tick) -> Option<Tick> {
+                (**self).next(after)
+            }
+
+            fn due(&self, after: Tick, until: Tick) -> Vec<Tick> {
+                (**self).due(after, until)
+            }
+        })*
+    };
+}
+
+forwarded!(Box<S>, Arc<S>, &'static S);
+
+/// Returns the schedule of a closure, which returns the first tick after another one, or `None` if there is none.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use zlock::job::{Interval, Schedule, Tick, schedule_fn};
+///
+/// // Every hour, until the end of 2026.
+/// let (hourly, end) = (Interval::new(Duration::from_secs(3600))?, "2027-01-01T00:00:00Z".parse::<Tick>()?);
+/// let schedule = schedule_fn(move |after| hourly.next(after).filter(|next| *next < end));
+/// assert_eq!(schedule.next("2026-12-31T22:10:00Z".parse()?), Some("2026-12-31T23:00:00Z".parse()?));
+/// assert_eq!(schedule.next("2026-12-31T23:10:00Z".parse()?), None);
+/// # Ok::<(), zlock::Error>(())
+/// ```
+pub fn schedule_fn(next: impl Fn(Tick) -> Option<Tick> + Send + Sync + 'static) -> impl Schedule {
+    FromFn(next)
+}
+
+struct FromFn<F>(F);
+
+impl<F: Fn(Tick) -> Option<Tick> + Send + Sync + 'static> Schedule for FromFn<F> {
+    fn next(&self, after: Tick) -> Option<Tick> {
+        self.0(after)
+    }
+}
+
+impl<F> Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("schedule_fn")
     }
 }
 
@@ -149,6 +199,22 @@ mod tests {
         assert_eq!((many.len(), many.last()), (MOST, Some(&tick(60 * 1_000_000))));
         assert_eq!(interval.next(Tick::from_millis(u64::MAX)), None);
         assert_eq!(longest_gap(&interval, tick(0)), Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_pointer_to_a_schedule_is_one() {
+        let interval = Interval::new(Duration::from_secs(60)).unwrap();
+        let closure = schedule_fn(move |after| interval.next(after));
+        let all: [Box<dyn Schedule>; 4] = [
+            Box::new(interval),
+            Box::new(Arc::new(interval)),
+            Box::new(Box::leak(Box::new(interval)) as &_),
+            Box::new(closure),
+        ];
+        for schedule in all {
+            assert_eq!(schedule.next(tick(59)), Some(tick(60)), "{schedule:?}");
+            assert_eq!(schedule.due(tick(0), tick(120)), [tick(60), tick(120)], "{schedule:?}");
+        }
     }
 
     /// Each second of the first ten minutes of a day. Counts the calls.

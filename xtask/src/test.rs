@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crate::lanes::{is_heavy, side_by_side};
 use crate::newest;
 use crate::programs::{Program, programs};
-use crate::run::{Result, cargo, output, show};
+use crate::run::{Result, cargo, output, show, target};
 use crate::setup::set_up;
 use crate::summary::Summary;
 
@@ -34,6 +34,9 @@ fn has_protoc() -> bool {
     protoc.args(["-o", "/dev/null", "google/protobuf/descriptor.proto"]);
     protoc.output().is_ok_and(|out| out.status.success())
 }
+
+/// The guide's code with other libraries for PostgreSQL, in a workspace of its own.
+pub(crate) const POOLS: &str = "docs/guide/pools/Cargo.toml";
 
 const SERVERS: &str = "ZLOCK_TEST_SERVERS";
 
@@ -72,9 +75,15 @@ pub(crate) fn test(args: &[String]) -> Result {
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(&everything).arg("--").args(&filter);
-    let source = "doc".to_owned();
-    // First: most of its time is the compiler's, which needs every core and would have one at the end.
-    jobs.insert(0, (Program { source, ..Program::default() }, docs));
+    let mut pools = cargo(&["test", "--locked", "--manifest-path", POOLS, "--target-dir"]);
+    pools.arg(target().join("pools")).arg("--").args(&filter).env(SERVERS, &servers);
+    let program = |package: &str, source: &str| Program {
+        package: package.to_owned(),
+        source: source.to_owned(),
+        ..Program::default()
+    };
+    // First: most of their time is the compiler's, which needs every core and would have one at the end.
+    jobs.splice(0..0, [(program("", "doc"), docs), (program("zlock-pools", "postgres"), pools)]);
     let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));
 
     let mut done = side_by_side(heavy, light, run).into_iter().collect::<Result<Vec<_>>>()?;

@@ -8,8 +8,6 @@ use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::{AsyncConnection as _, AsyncPgConnection, RunQueryDsl};
 use zlock::postgres::Fence;
 
-type Failure = Box<dyn std::error::Error>;
-
 diesel::table! {
     orders (id) {
         id -> BigInt,
@@ -18,6 +16,8 @@ diesel::table! {
 }
 
 // ANCHOR: ship
+type Failure = Box<dyn std::error::Error>;
+
 async fn ship(pool: &Pool<AsyncPgConnection>, order: i64, fence: &Fence) -> Result<(), Failure> {
     let mut connection = pool.get().await?;
     let transaction = connection.transaction(async |connection| {

@@ -85,7 +85,7 @@ async fn the_end_of_a_run_does_not_wait_for_ever_for_its_own_transaction() {
         let ended = timeout(Duration::from_secs(20), run.done()).await.expect("it waits for ever");
         let error = ended.unwrap_err();
         assert_eq!((error.kind(), error.is_lock_lost()), (ErrorKind::Unavailable, false), "{error}");
-        assert!(error.to_string().contains("an open transaction that the lock fences"), "{error}");
+        assert!(error.to_string().contains("an open one with the lock's fence"), "{error}");
         transaction.commit().await.unwrap();
         // The background has removed the node, and the record says that the run has started.
         until("the lock is free", async || client.pending_cleanups() == 0).await;

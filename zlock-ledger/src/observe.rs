@@ -125,19 +125,11 @@ async fn look<L: Ledger>(
     let mut ends: Vec<_> = {
         let mut deaths = shared.deaths.lock();
         let over = deaths.looked(&due, &found, Instant::now());
-        was_over.retain(|session, _| over.contains(session));
-        for session in &over {
-            let looks = was_over.entry(*session).or_default();
-            *looks += 1;
-            if *looks == STUCK {
-                let why = "an open transaction with the lock's fence, perhaps, which `zlock doctor` names";
-                tracing::warn!(%session, "the session of another client is over, and its node is still there: {why}");
-            }
-        }
         // Their entries may remain.
         let over = over.into_iter().map(|session| End { session, beat: None });
         over.chain(deaths.overdue(Instant::now())).collect()
     };
+    warn_of_remaining_nodes(was_over, &ends);
     if ends.is_empty() {
         return Ok(());
     }
@@ -160,4 +152,18 @@ async fn look<L: Ledger>(
         shared.hub.poll_soon();
     }
     Ok(())
+}
+
+/// Warns of sessions that were over at several looks in a row, and still own what is in the way.
+fn warn_of_remaining_nodes(was_over: &mut BTreeMap<SessionId, u32>, ends: &[End]) {
+    let over: Vec<_> = ends.iter().filter(|end| end.beat.is_none()).map(|end| end.session).collect();
+    was_over.retain(|session, _| over.contains(session));
+    for session in over {
+        let looks = was_over.entry(session).or_default();
+        *looks = looks.saturating_add(1);
+        if *looks == STUCK {
+            let why = "perhaps an open transaction has the lock's fence, which `zlock doctor` would name";
+            tracing::warn!(%session, "the session of another client is over, and its node is still there: {why}");
+        }
+    }
 }

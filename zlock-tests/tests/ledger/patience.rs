@@ -60,7 +60,7 @@ async fn a_fence_outlasts_the_session_of_its_holder() {
     let waits = tokio::spawn(async move { waiting.acquire().await });
     sleep(3 * TTL).await;
     assert!(!held.is_held() && !waits.is_finished());
-    let why = log.with("an open transaction with the lock's fence");
+    let why = log.with("its node is still there: perhaps an open transaction");
     assert_eq!(why.len(), 1, "{why:?}");
     assert!(store.protect(&queue("/app/lock"), &key).is_err(), "the session is over, and so is its fence");
     drop(fence);

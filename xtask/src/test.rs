@@ -75,7 +75,7 @@ pub(crate) fn test(args: &[String]) -> Result {
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(&everything).arg("--").args(&filter);
-    let mut pools = cargo(&["test", "--locked", "--manifest-path", POOLS, "--target-dir"]);
+    let mut pools = cargo(&["test", "--manifest-path", POOLS, "--target-dir"]);
     pools.arg(target().join("pools")).arg("--").args(&filter).env(SERVERS, &servers);
     let program = |package: &str, source: &str| Program {
         package: package.to_owned(),

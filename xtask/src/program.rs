@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::newest;
+use crate::matrix;
 use crate::run::{Result, cargo, show, target};
 use crate::setup::set_up;
 
@@ -30,7 +30,7 @@ pub(crate) fn proof(args: &[String]) -> Result {
 pub(crate) fn chaos(args: &[String]) -> Result {
     set_up()?;
     let mut args = args.to_vec();
-    let newest = newest::environment(&mut args)?;
+    let newest = matrix::environment(&mut args)?;
     run_in_place(program("zlock-proof", &["--features", "chaos"])?.envs(newest).args(args))
 }
 

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use crate::lanes::{is_heavy, side_by_side};
-use crate::newest;
 use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, show, target};
 use crate::setup::set_up;
@@ -41,8 +40,6 @@ pub(crate) const POOLS: &str = "docs/guide/pools/Cargo.toml";
 const SERVERS: &str = "ZLOCK_TEST_SERVERS";
 
 pub(crate) fn test(args: &[String]) -> Result {
-    let mut args = args.to_vec();
-    let newest = newest::environment(&mut args)?;
     let require = args.iter().any(|arg| arg == "--require");
     let filter: Vec<_> = args.iter().filter(|arg| *arg != "--require").map(String::as_str).collect();
     if let Some(option) = filter.iter().find(|arg| arg.starts_with('-')) {
@@ -53,6 +50,30 @@ pub(crate) fn test(args: &[String]) -> Result {
     if servers != "off" {
         set_up()?;
     }
+    let programs = build(require)?;
+    let built = now();
+
+    let mut jobs = Vec::new();
+    for program in programs {
+        let mut command = Command::new(&program.path);
+        command.args(&filter);
+        jobs.push((program, command));
+    }
+    let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
+    docs.args(everything()).arg("--").args(&filter);
+    let mut pools = cargo(&["test", "--manifest-path", POOLS, "--target-dir"]);
+    pools.arg(target().join("pools")).arg("--").args(&filter);
+    for (package, source, command) in [("", "doc", docs), ("zlock-pools", "postgres", pools)] {
+        let (package, source) = (package.to_owned(), source.to_owned());
+        jobs.push((Program { package, source, ..Program::default() }, command));
+    }
+    let outcome = run_all(jobs, &servers);
+    println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
+    outcome
+}
+
+/// Builds all test programs.
+pub(crate) fn build(require: bool) -> Result<Vec<Program>> {
     let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     let everything = everything();
     if require && everything.contains(&"--exclude") {
@@ -60,30 +81,21 @@ pub(crate) fn test(args: &[String]) -> Result {
     }
     build.args(&everything);
     println!("\n$ {}", show(&build));
-    let programs = programs(&output(build)?);
-    let built = now();
+    Ok(programs(&output(build)?))
+}
 
-    let mut jobs = Vec::new();
-    for program in programs {
-        let mut command = Command::new(&program.path);
-        command.args(&filter).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-        command.envs(newest.clone()).env(SERVERS, &servers);
-        jobs.push((program, command));
+/// Runs programs, and counts and prints their results.
+pub(crate) fn run_all(mut jobs: Vec<(Program, Command)>, servers: &str) -> Result {
+    for (program, command) in &mut jobs {
+        command.env(SERVERS, servers);
+        if !program.folder.is_empty() {
+            command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+        }
     }
-    // The programs that take longest start first. A large file has many tests.
-    let size = |program: &Program| std::fs::metadata(&program.path).map_or(0, |file| file.len());
+    // The programs that take longest start first. A large file has many tests. The docs and the pools come before all: most of their
+    // time is the compiler's, which needs every core and would have one at the end.
+    let size = |program: &Program| std::fs::metadata(&program.path).map_or(u64::MAX, |file| file.len());
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
-    let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
-    docs.args(&everything).arg("--").args(&filter);
-    let mut pools = cargo(&["test", "--manifest-path", POOLS, "--target-dir"]);
-    pools.arg(target().join("pools")).arg("--").args(&filter).env(SERVERS, &servers);
-    let program = |package: &str, source: &str| Program {
-        package: package.to_owned(),
-        source: source.to_owned(),
-        ..Program::default()
-    };
-    // First: most of their time is the compiler's, which needs every core and would have one at the end.
-    jobs.splice(0..0, [(program("", "doc"), docs), (program("zlock-pools", "postgres"), pools)]);
     let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));
 
     let mut done = side_by_side(heavy, light, run).into_iter().collect::<Result<Vec<_>>>()?;
@@ -94,7 +106,6 @@ pub(crate) fn test(args: &[String]) -> Result {
         summary.add(&program.package, &program.source, &stdout, &stderr, output.status.success());
     }
     println!("{summary}");
-    println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
     match summary.is_empty() {
         true => Err("FAILED: no test was found".into()),
         false if summary.failed() => Err("FAILED".into()),

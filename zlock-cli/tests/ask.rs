@@ -423,8 +423,9 @@ mod postgres {
                  INSERT INTO zlock.beat SELECT n, 1, 86400000, clock_timestamp() FROM generate_series(9001, 9002) n
                      ON CONFLICT DO NOTHING;
                  INSERT INTO zlock.entry (id, scope, created, changed, session, kind, label, path, key, data)
-                 SELECT decode(md5(id::text), 'hex'), decode(md5(path), 'hex'), n, n, session, 0, 'lock', convert_to(path, 'UTF8'),
-                     convert_to(id::text, 'UTF8'), ''
+                 SELECT decode(md5(id::text), 'hex'),
+                     substr(sha256((SELECT salt FROM zlock.setting) || '\\x10' || convert_to(path, 'UTF8')), 1, 16), n, n, session, 0,
+                     'lock', convert_to(path, 'UTF8'), convert_to(id::text, 'UTF8'), ''
                  FROM (SELECT nextval('zlock.number') AS n, gen_random_uuid() AS id, path, session FROM (
                      SELECT format('/{name}/%s/%s', g, l) AS path, session
                      FROM generate_series(0, 19) g, generate_series(0, 29) l, generate_series(9001, 9002) session

@@ -74,7 +74,7 @@ impl<L: Ledger> LedgerBackend<L> {
     pub fn session_terms(&self) -> Option<SessionTerms> {
         self.shared.sessions.current_key()?;
         let timeout = self.shared.options.session_timeout;
-        Some(SessionTerms::new(timeout, timeout / 3, self.shared.life()))
+        Some(SessionTerms::new(timeout, self.shared.beat_interval(), self.shared.life()))
     }
 
     /// Returns the number of watches that are armed. Without one, the client polls nothing.

@@ -69,8 +69,7 @@ impl<L: Ledger> SessionStore for Keeper<L> {
     async fn keep(&self, session: SessionKey, granted: &mut Granted<L>) -> Over {
         let shared = &self.0;
         let Ok(live) = shared.live(session) else { return Over::Lost };
-        let mut beats =
-            Beats::new(granted.sent, shared.life(), shared.options.session_timeout / 3).resting(REST / 3);
+        let mut beats = Beats::new(granted.sent, shared.life(), shared.beat_interval()).resting(REST / 3);
         if live.may_rest() {
             // It owns nothing yet.
             shared.sessions.rest(session);

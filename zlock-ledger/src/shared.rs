@@ -140,6 +140,11 @@ impl<L: Ledger> Shared<L> {
         self.options.session_timeout - self.options.session_timeout / 10
     }
 
+    /// Returns the time between heartbeats: of three in the life of a session, two may be late.
+    pub(crate) fn beat_interval(&self) -> Duration {
+        self.life() / 3
+    }
+
     /// Gives a reason to look at sessions that are in the way, for a while.
     pub(crate) fn wants(&self, ahead: &[SessionId]) {
         if !ahead.is_empty() {

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     NoWay(String),
     /// The answer is not what the function returns.
     Malformed,
+    /// No server took the connection: what follows, and each with its reason.
+    Each(FailureClass, String),
 }
 
 impl kit::Failure for Failure {
@@ -29,6 +31,7 @@ impl kit::Failure for Failure {
             Failure::Silent | Failure::Unreplicated => (ErrorKind::Unavailable, true, true),
             Failure::NoWay(_) => (ErrorKind::Unavailable, false, true),
             Failure::Malformed => (ErrorKind::Unexpected, true, false),
+            Failure::Each(class, _) => return *class,
         };
         FailureClass { kind, ambiguous, retryable }
     }
@@ -42,11 +45,23 @@ impl kit::Failure for Failure {
 }
 
 impl Failure {
+    /// Returns the failure of attempts at several servers. What one refuses for good counts for all.
+    pub(crate) fn of_each(mut failures: Vec<(String, Failure)>) -> Self {
+        let Some((_, last)) = failures.last() else { return Failure::Silent };
+        let classes = failures.iter().map(|(_, failure)| kit::Failure::classify(failure));
+        let class = classes.clone().find(|class| !class.retryable).unwrap_or(kit::Failure::classify(last));
+        if failures.len() == 1 {
+            return failures.remove(0).1;
+        }
+        let texts = failures.iter().map(|(server, failure)| format!("{server}: {}", failure.text()));
+        Failure::Each(class, texts.collect::<Vec<_>>().join("; "))
+    }
+
     /// Returns what has happened.
     pub(crate) fn text(&self) -> String {
         match self {
             Failure::Postgres(source) | Failure::Connect(source) => return message(source),
-            Failure::NoWay(why) => return why.clone(),
+            Failure::NoWay(why) | Failure::Each(_, why) => return why.clone(),
             Failure::Silent => "no response",
             Failure::Unreplicated => {
                 "the server has given up waiting for a replica, which may lack the commit"
@@ -94,6 +109,11 @@ fn is_missing(code: &str) -> bool {
     is_of(code, &["3F000", "42883", "42P01"])
 }
 
+/// What a pooler causes that gives each transaction another connection: a prepared statement is missing, or there already.
+fn is_of_a_pooler(code: &str) -> bool {
+    is_of(code, &["26000", "42P05"])
+}
+
 /// Returns what an error says, and what helps.
 fn message(source: &postgres::Error) -> String {
     let Some(found) = source.as_db_error() else {
@@ -108,6 +128,10 @@ fn message(source: &postgres::Error) -> String {
         );
     } else if found.code().code() == "42501" && message.contains("zlock") {
         message.push_str(": GRANT zlock_user TO it; a schema that create_schema=true has made is for the user that made it");
+    } else if is_of_a_pooler(found.code().code()) {
+        message.push_str(
+            ": a pooler in transaction mode seems to be in between: add pooler=true to the URL, or call with_pooler(true)",
+        );
     } else if let Some(hint) = found.hint() {
         message = format!("{message}: {hint}");
     }
@@ -131,7 +155,7 @@ fn classify_code(code: &str) -> FailureClass {
         "ZL005" | "ZL008" | "ZL013" => (ErrorKind::InvalidArgument, false, false),
         // The database, or the schema in it, does not exist.
         "3D000" => (ErrorKind::InvalidArgument, false, false),
-        _ if is_missing(code) => (ErrorKind::InvalidArgument, false, false),
+        _ if is_missing(code) || is_of_a_pooler(code) => (ErrorKind::InvalidArgument, false, false),
         _ if is_of(code, &["28", "42501"]) => (ErrorKind::NotAuthorized, false, false),
         // The connection, or the server, is going away: its last commit may have happened.
         _ if is_of(code, &["08", "57P01", "57P02", "57P05", "58"]) => (ErrorKind::Unavailable, true, true),
@@ -159,6 +183,7 @@ mod tests {
             ("08006", Unavailable, true, true),
             ("22021", Unexpected, false, false),
             ("25006", Unavailable, false, true),
+            ("26000", InvalidArgument, false, false),
             ("28000", NotAuthorized, false, false),
             ("28P01", NotAuthorized, false, false),
             ("3D000", InvalidArgument, false, false),

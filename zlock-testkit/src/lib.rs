@@ -2,7 +2,7 @@
 //!
 //! - [`ZooKeeper`], [`Ensemble`], [`Etcd`], [`EtcdCluster`], [`PostgresServer`] and [`PgBouncer`] are real servers on free
 //!   loopback ports. They never outlive the test process, however it ends. Their programs are Debian's, or those in the folder `ZLOCK_SERVERS_FOLDER`
-//!   (`cargo xtask test --newest-servers`).
+//!   (`cargo xtask matrix`).
 //! - [`Dns`] is a real DNS server.
 //! - [`FaultProxy`], from `zlock-suite`, sits between a client and a server, and breaks the link in every way that a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.

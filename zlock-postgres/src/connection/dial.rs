@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
+use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, NoTls};
-use zlock_core::kit::Failure as _;
+use zlock_core::kit::{Failure as _, authority};
 use zlock_core::{Error, Result};
 
 use crate::config::PostgresOptions;
@@ -19,10 +20,9 @@ pub(crate) async fn dial(
     limit: Duration,
     on_notification: Option<OnNotification>,
 ) -> Result<Link, Failure> {
-    let mut attempts = Attempts::new(options, limit).await?;
-    while let Some((config, share)) = attempts.next() {
+    let connect = |config: Config| {
         let on_notification = on_notification.clone();
-        let dialled = async {
+        async move {
             let pooled = options.pooled;
             #[cfg(feature = "tls")]
             if let Some(connector) = options.connector().await.map_err(Failure::NoWay)? {
@@ -31,36 +31,47 @@ pub(crate) async fn dial(
             }
             let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
             Ok(Link::start(client, connection, pooled, runtime, on_notification))
-        };
-        match timeout(share, dialled).await.unwrap_or(Err(Failure::Silent)) {
-            Ok(link) => return Ok(link),
-            Err(failure) => attempts.failure = failure,
+        }
+    };
+    first_of_all(options, limit, connect).await
+}
+
+/// Tries one server after another. Each gets its share of the time that is left, so that one that does not answer leaves some to the
+/// others.
+async fn first_of_all<T, F>(
+    options: &PostgresOptions,
+    limit: Duration,
+    connect: impl Fn(Config) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let until = Instant::now() + limit;
+    let configs = timeout(limit, options.writer_configs())
+        .await
+        .unwrap_or(Err("a file of the options cannot be read in time".into()));
+    let mut configs = configs.map_err(Failure::NoWay)?.into_iter();
+    let mut failures = Vec::new();
+    while let Some(config) = configs.next() {
+        let servers = u32::try_from(configs.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let share = until.saturating_duration_since(Instant::now()) / servers;
+        let server = name(&config);
+        match timeout(share, connect(config)).await.unwrap_or(Err(Failure::Silent)) {
+            Ok(connected) => return Ok(connected),
+            Err(failure) => failures.push((server, failure)),
         }
     }
-    Err(attempts.failure)
+    Err(Failure::of_each(failures))
 }
 
-/// The attempts at a connection with one server after another. Each gets its share of the time that is left, so that one that does
-/// not answer leaves some to the others.
-struct Attempts {
-    left: std::vec::IntoIter<Config>,
-    until: Instant,
-    /// The failure of the last attempt.
-    failure: Failure,
-}
-
-impl Attempts {
-    async fn new(options: &PostgresOptions, limit: Duration) -> Result<Self, Failure> {
-        let until = Instant::now() + limit;
-        let configs = timeout(limit, options.writer_configs()).await.unwrap_or(Ok(Vec::new()));
-        let configs = configs.map_err(Failure::NoWay)?;
-        Ok(Attempts { left: configs.into_iter(), until, failure: Failure::Silent })
-    }
-
-    fn next(&mut self) -> Option<(Config, Duration)> {
-        let servers = u32::try_from(self.left.len()).unwrap_or(u32::MAX).max(1);
-        let share = self.until.saturating_duration_since(Instant::now()) / servers;
-        self.left.next().map(|config| (config, share))
+/// Returns the name of the server.
+fn name(config: &Config) -> String {
+    let (host, port) = (config.get_hosts().first(), config.get_ports().first().copied().unwrap_or(5432));
+    match host {
+        Some(Host::Tcp(host)) => authority(&format!("{host}:{port}"), port),
+        #[cfg(unix)]
+        Some(Host::Unix(folder)) => folder.display().to_string(),
+        None => String::new(),
     }
 }
 
@@ -80,17 +91,8 @@ impl PostgresOptions {
     /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect_client(&self) -> Result<Client> {
         self.validate()?;
-        let connected = async {
-            let mut attempts = Attempts::new(self, self.kit.connect_timeout).await?;
-            while let Some((config, share)) = attempts.next() {
-                match self.connect_with(config, share).await {
-                    Ok(client) => return Ok(client),
-                    Err(failure) => attempts.failure = failure,
-                }
-            }
-            Err(attempts.failure)
-        };
-        connected.await.map_err(|failure| self.explain(failure))
+        let (limit, connect) = (self.kit.connect_timeout, |config| self.connect_with(config));
+        first_of_all(self, limit, connect).await.map_err(|failure| self.explain(failure))
     }
 
     /// Like [`connect_client`](Self::connect_client), with one of [`servers`](Self::servers), whatever its role.
@@ -108,7 +110,7 @@ impl PostgresOptions {
         let limit = self.kit.connect_timeout;
         let connected = async {
             let config = self.server_config(server).await.map_err(Failure::NoWay)?;
-            self.connect_with(config, limit).await
+            self.connect_with(config).await
         };
         timeout(limit, connected)
             .await
@@ -116,17 +118,14 @@ impl PostgresOptions {
             .map_err(|failure| self.explain(failure))
     }
 
-    async fn connect_with(&self, config: Config, limit: Duration) -> Result<Client, Failure> {
-        let dialled = async {
-            #[cfg(feature = "tls")]
-            if let Some(connector) = self.connector().await.map_err(Failure::NoWay)? {
-                let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
-                return Ok(run(client, connection));
-            }
-            let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
-            Ok(run(client, connection))
-        };
-        timeout(limit, dialled).await.unwrap_or(Err(Failure::Silent))
+    async fn connect_with(&self, config: Config) -> Result<Client, Failure> {
+        #[cfg(feature = "tls")]
+        if let Some(connector) = self.connector().await.map_err(Failure::NoWay)? {
+            let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
+            return Ok(run(client, connection));
+        }
+        let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
+        Ok(run(client, connection))
     }
 
     fn explain(&self, failure: Failure) -> Error {

@@ -19,7 +19,7 @@ async fn an_old_schema_is_named() {
     let Some(server) = postgres_or_skip().await else { return };
     limit(async {
         let store = Store::without_schema(server.clone(), "").await;
-        store.execute(OLD).await;
+        store.connect("zlock").await.batch_execute(OLD).await.unwrap();
         let error = PostgresBackend::connect(store.options()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         let Err(Fault::Invalid(why)) = store.ledger().calm(None, ignored()).await else {
@@ -34,7 +34,10 @@ async fn an_old_schema_is_named() {
             "{error}"
         );
         // Nothing has happened to it.
-        assert_eq!(store.number("SELECT count(*) FROM pg_class WHERE relnamespace = 'zlock'::regnamespace").await, 1);
+        assert_eq!(
+            store.number("SELECT count(*) FROM pg_class WHERE relnamespace = 'zlock'::regnamespace").await,
+            1
+        );
         store.execute("DROP SCHEMA zlock CASCADE").await;
         store.client().await;
     })

@@ -10,7 +10,8 @@ use rustix::process::geteuid;
 
 use crate::notice::say;
 
-/// The variable with a folder of servers that are used instead of Debian's: jars in `zookeeper`, programs in `etcd`.
+/// The variable with a folder of servers that are used instead of Debian's: jars in `zookeeper`, programs in
+/// `etcd` and in `postgres/bin`.
 const FOLDER: &str = "ZLOCK_SERVERS_FOLDER";
 
 /// The beginning of a line about a running server. `cargo xtask test` collects these lines.
@@ -57,9 +58,15 @@ impl Programs {
     /// PgBouncer. `/usr/sbin` is not in the users' `PATH`.
     pub(crate) const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
 
-    /// Returns the path of a program of the newest PostgreSQL that Debian has installed. The variable selects no other.
+    /// Returns the path of PostgreSQL's client, which is always Debian's.
+    pub(crate) fn psql() -> PathBuf {
+        newest_postgres().unwrap_or_default().join("psql")
+    }
+
+    /// Returns the path of a program of PostgreSQL's server. Without a folder, it is of the newest version that Debian has installed.
     pub(crate) fn postgres(&self, program: &str) -> PathBuf {
-        newest_postgres().unwrap_or_default().join(program)
+        let folder = self.folder.as_ref().map(|folder| folder.join("postgres/bin"));
+        folder.or_else(newest_postgres).unwrap_or_default().join(program)
     }
 
     /// Returns the IDs of the user whom PostgreSQL runs as, and of the user's group.
@@ -82,6 +89,9 @@ impl Programs {
         let install = "(apt-get install --no-install-recommends postgresql)";
         if newest_postgres().is_none() {
             return Some(format!("there is no {POSTGRES}/*/bin/postgres {install}"));
+        }
+        if !self.postgres("postgres").is_file() {
+            return Some(format!("{FOLDER}: there is no {}", self.postgres("postgres").display()));
         }
         (geteuid().is_root() && Self::postgres_user().is_none())
             .then(|| format!("there is no user postgres, and PostgreSQL does not run as root {install}"))
@@ -191,6 +201,8 @@ mod tests {
         assert!(missing.contains(FOLDER) && missing.contains("no zookeeper-*.jar in"), "{missing}");
         let missing = programs.missing_etcd().unwrap();
         assert!(missing.contains("etcd/etcd does not run"), "{missing}");
+        let missing = programs.missing_postgres().unwrap();
+        assert!(missing.contains("postgres/bin/postgres"), "{missing}");
         // The jar of the protocol is not a server.
         std::fs::create_dir(folder.path().join("zookeeper")).unwrap();
         std::fs::write(folder.path().join("zookeeper/zookeeper-jute-3.9.5.jar"), "").unwrap();

@@ -133,6 +133,40 @@ async fn a_takeover_waits_for_an_open_fenced_transaction() {
     .await;
 }
 
+/// The holder's session is over, and its process goes on with short transactions, of which one is always open.
+#[tokio::test]
+async fn short_fenced_transactions_of_a_lost_holder_keep_no_lock_for_ever() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let (proxy, lock) = (FaultProxy::start(server.addr()).await, path("overlapping"));
+        let lost = PostgresBackend::connect(options(&proxy.connect_string())).await.unwrap();
+        let held = Client::new(lost).mutex(lock.as_str()).unwrap().acquire().await.unwrap();
+        let fence = Fence::new(&held.node()).unwrap();
+        proxy.freeze().await;
+        let overlapping = async |mut connection: Connection| -> String {
+            loop {
+                let transaction = connection.transaction().await.unwrap();
+                if let Err(error) = transaction.query_typed(fence.sql(), &fence.params()).await {
+                    return error.code().unwrap().code().to_owned();
+                }
+                sleep(Duration::from_millis(200)).await;
+                transaction.commit().await.unwrap();
+            }
+        };
+        let one = overlapping(observer(server).await);
+        let other = async {
+            sleep(Duration::from_millis(100)).await;
+            overlapping(observer(server).await).await
+        };
+        let next = Client::new(backend(server).await).mutex(lock.as_str()).unwrap();
+        let next = timeout(TTL + Duration::from_secs(6), next.acquire());
+        let (one, other, next) = tokio::join!(one, other, next);
+        assert_eq!([one, other], [Fence::LOST; 2]);
+        release(next.expect("kept by transactions").unwrap()).await;
+    })
+    .await;
+}
+
 /// While the transaction of a writer is open, a downgrade waits, since readers must not see half of what it writes. That of a mutex
 /// keeps nobody from asking for a revocation.
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::layout::OPERATOR;
 /// # Errors
 /// The output of `psql`.
 pub(super) fn psql(addr: SocketAddr, database: &str, statements: &str) -> Result<String, String> {
-    let mut psql = Command::new(Programs::selected().postgres("psql"));
+    let mut psql = Command::new(Programs::psql());
     psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", OPERATOR, "-d", database]);
     psql.args(["-h", &addr.ip().to_string(), "-p", &addr.port().to_string()]);
     // The environment of whoever runs the tests is not meant for this server.

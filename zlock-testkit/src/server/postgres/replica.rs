@@ -1,10 +1,14 @@
 //! Streaming replicas, which can be cut off and promoted.
 
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
 use zlock_suite::proxy::Port;
 
 use super::super::daemon::retry_taken_ports;
-use super::super::programs::Programs;
 use super::layout::{OPERATOR, data};
+use super::psql::psql;
 use super::server::PostgresServer;
 use super::template;
 use crate::until;
@@ -28,17 +32,7 @@ impl PostgresServer {
 
     fn launch_replica(&self) -> PostgresServer {
         let folder = template::make_folder(false);
-        let backup = [
-            Programs::selected().postgres("pg_basebackup").into(),
-            "-D".into(),
-            data(folder.path()).into(),
-            "-h".into(),
-            "127.0.0.1".into(),
-            "-p".into(),
-            self.addr().port().to_string().into(),
-        ];
-        let options = ["-U", OPERATOR, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"];
-        template::run(backup.into_iter().chain(options.map(Into::into)), folder.path(), "");
+        self.back_up_to(&data(folder.path()));
         let replica = PostgresServer::new(folder, Port::reserve(), self.password());
         let own_clock = self.has_own_clock();
         if own_clock {
@@ -46,6 +40,30 @@ impl PostgresServer {
         }
         replica.launch(|| replica.command(own_clock));
         replica
+    }
+
+    /// Copies the data of this running server for a replica. `pg_basebackup` is not in each package of a server.
+    fn back_up_to(&self, copy: &Path) {
+        let statements = format!(
+            "SELECT pg_backup_start('replica', true)\n\\g /dev/null\n\\! cp -a -T '{}' '{}'\n\
+             SELECT labelfile FROM pg_backup_stop(false)",
+            self.data().display(),
+            copy.display(),
+        );
+        let label = psql(self.addr(), OPERATOR, &statements).unwrap_or_else(|error| panic!("{error}"));
+        std::fs::remove_file(copy.join("postmaster.pid")).expect("the file of a running server");
+        let primary =
+            format!("primary_conninfo = 'host=127.0.0.1 port={} user={OPERATOR}'\n", self.addr().port());
+        for (name, text) in
+            [("backup_label", &*label), ("standby.signal", ""), ("postgresql.auto.conf", &*primary)]
+        {
+            let file = copy.join(name);
+            let mut file = File::options().create(true).append(true).open(&file).expect("a file of the copy");
+            file.write_all(text.as_bytes()).expect("a line in it");
+        }
+        for name in ["backup_label", "standby.signal"] {
+            template::give_to_server(&copy.join(name));
+        }
     }
 
     /// Waits until this replica has applied all that `primary` has committed so far.

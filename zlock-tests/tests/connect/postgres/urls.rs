@@ -1,7 +1,12 @@
 //! URLs of PostgreSQL, on servers that have what the URL says.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use tokio::time::sleep;
+use zlock::postgres::PostgresFence as _;
 use zlock::{ErrorKind, Release};
+use zlock_testkit::postgres::observer;
 use zlock_testkit::{
     FaultProxy, PgBouncer, Port, PostgresServer, have_pgbouncer, have_postgres, limit, limit_if,
     postgres_or_skip,
@@ -56,9 +61,69 @@ async fn a_silent_first_host_is_passed_over() {
         let client = zlock::connect(&url).await.unwrap();
         let guard = client.mutex("/urls/silent").unwrap().acquire().await.unwrap();
         first.freeze().await;
-        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        sleep(Duration::from_secs(10)).await;
         assert!(guard.is_held());
         assert_eq!(guard.release().await.unwrap(), Release::Released);
+    })
+    .await;
+}
+
+/// Each host is named with what is wrong there.
+#[tokio::test]
+async fn no_host_of_several_can_be_used() {
+    let Some(server) = postgres_or_skip().await else { return };
+    limit(async {
+        let (nobody, silent) = (Port::reserve(), FaultProxy::start(server.addr()).await);
+        silent.freeze().await;
+        let url = format!(
+            "postgres://zlock@{},{}/zlock?session_timeout=2s&connect_timeout=2s",
+            nobody.addr(),
+            silent.addr()
+        );
+        let error = works(&url).await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{text}");
+        assert!(text.contains(&format!("{}: error connecting to server", nobody.addr())), "{text}");
+        assert!(text.contains(&format!("{}: no response", silent.addr())), "{text}");
+    })
+    .await;
+}
+
+/// A client uses no more connections than it may, also while users' transactions keep its releases waiting.
+#[tokio::test]
+async fn a_role_with_few_connections_is_enough() {
+    limit_if(have_postgres(), async {
+        let server = PostgresServer::start().await;
+        works(&format!("{}?create_schema=true", server.url())).await.unwrap();
+        server.sql("ALTER ROLE zlock CONNECTION LIMIT 4").await;
+        let url = format!("{}?max_connections=2", server.url());
+        let clients = [zlock::connect(&url).await.unwrap(), zlock::connect(&url).await.unwrap()];
+        let mut users = [observer(&server).await, observer(&server).await];
+        let work = clients.iter().zip(&mut users).enumerate().map(async |(n, (client, users))| {
+            let fenced = client.mutex(&format!("/few/fenced{n}")).unwrap().acquire().await.unwrap();
+            let (fence, transaction) = (fenced.postgres_fence().unwrap(), users.transaction().await.unwrap());
+            transaction.query_typed(fence.sql(), &fence.params()).await.unwrap();
+            let released = async { assert_eq!(fenced.release().await.unwrap(), Release::Released) };
+            let others = join_all((0..20).map(async |n| {
+                let mutex = client.mutex(&format!("/few/{}", n % 10)).unwrap();
+                for _ in 0..3 {
+                    assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
+                }
+            }));
+            let most = async {
+                let mut most = 0;
+                for _ in 0..10 {
+                    let open = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'zlock'";
+                    most = most.max(server.sql(open).await.trim().parse::<u32>().unwrap());
+                    sleep(Duration::from_millis(50)).await;
+                }
+                transaction.commit().await.unwrap();
+                most
+            };
+            let (most, (), _) = tokio::join!(most, released, others);
+            assert!(most <= 4, "{most} connections");
+        });
+        join_all(work).await;
     })
     .await;
 }

@@ -28,6 +28,21 @@ fn both(primary: &PostgresServer, replica: &PostgresServer) -> PostgresOptions {
         .with_ttl(Duration::from_secs(2))
 }
 
+/// Waits out failovers and quiet time.
+async fn eventually<T>(mut attempt: impl AsyncFnMut() -> zlock_core::Result<T>) -> T {
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
+                ) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// Confirmed locks are lost with the primary. Their holders know that before anybody else is granted one, and no token is given
 /// out twice.
 #[tokio::test]
@@ -60,17 +75,7 @@ async fn a_promotion_that_loses_locks_gives_none_to_two() {
         };
         let next = async {
             let mutex = two.mutex(lost.as_str()).unwrap();
-            let guard = loop {
-                match mutex.acquire().await {
-                    Ok(guard) => break guard,
-                    Err(error)
-                        if matches!(
-                            error.kind(),
-                            ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
-                        ) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            };
+            let guard = eventually(async || mutex.acquire().await).await;
             (promoted.elapsed(), guard)
         };
         let (knew, (granted, next)) = tokio::join!(holder, next);
@@ -78,6 +83,42 @@ async fn a_promotion_that_loses_locks_gives_none_to_two() {
         assert!(knew < granted, "two clients held");
         assert!(granted >= QUIET, "a holder may not know yet");
         assert!(!kept.is_held(), "all sessions end");
+        let (before, after) = (held.fencing_token(), next.fencing_token());
+        assert!(after > before, "{after} after {before}");
+        next.release().await.unwrap();
+    })
+    .await;
+}
+
+/// The promoted server dies, too, and the old primary is started again: a server with an older history, and with the same timeline.
+#[tokio::test]
+async fn an_old_primary_that_is_started_again_gives_none_to_two() {
+    limit_if(have_postgres(), async {
+        let (primary, replica) = pair().await;
+        let connect = async || Client::new(PostgresBackend::connect(both(&primary, &replica)).await.unwrap());
+        let (one, two) = (connect().await, connect().await);
+        let lock = path("back");
+        // Looks at what the store is, which has a replica.
+        one.mutex(lock.as_str()).unwrap().acquire().await.unwrap().release().await.unwrap();
+        primary.stop();
+        replica.promote().await;
+        let mutex = one.mutex(lock.as_str()).unwrap();
+        let held = eventually(async || mutex.acquire().await).await;
+        replica.stop();
+        primary.restart().await;
+        let back = Instant::now();
+        let holder = async {
+            assert!(held.lost().await.is_lock_lost());
+            back.elapsed()
+        };
+        let mutex = two.mutex(lock.as_str()).unwrap();
+        let next = async {
+            let guard = eventually(async || mutex.acquire().await).await;
+            (back.elapsed(), guard)
+        };
+        let (knew, (granted, next)) = tokio::join!(holder, next);
+        report(format!("after the old primary is back: lost after {knew:.1?}, granted after {granted:.1?}"));
+        assert!(knew < granted && granted >= QUIET, "lost after {knew:?}, granted after {granted:?}");
         let (before, after) = (held.fencing_token(), next.fencing_token());
         assert!(after > before, "{after} after {before}");
         next.release().await.unwrap();
@@ -104,17 +145,7 @@ async fn a_promotion_that_loses_a_member_gives_its_id_to_no_other_one_too_early(
         primary.stop();
         replica.promote().await;
         let others = two.members(group.as_str()).unwrap();
-        let next = loop {
-            match others.join("w7", "two").await {
-                Ok(next) => break next,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
-                    ) => {}
-                Err(error) => panic!("{error}"),
-            }
-        };
+        let next = eventually(async || others.join("w7", "two").await).await;
         assert!(!member.is_registered(), "two processes have the ID");
         next.leave().await.unwrap();
     })

@@ -9,7 +9,7 @@ use crate::planted;
 use crate::release;
 use crate::run::{Result, cargo, run};
 use crate::setup::set_up;
-use crate::test::{everything, test};
+use crate::test::{POOLS, everything, test};
 
 /// The facade's features, each alone, and none.
 const FEATURES: [&str; 13] = [
@@ -33,6 +33,7 @@ const STORES: [&str; 4] = ["mem", "zk", "etcd", "postgres"];
 
 pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;
+    run(cargo(&["fmt", "--manifest-path", POOLS, "--check"]))?;
     println!("\n$ who depends on whom");
     arrows::check()?;
     circles::check()?;

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::lanes::{is_heavy, side_by_side};
 use crate::programs::{Program, programs};
-use crate::run::{Result, cargo, output, show};
+use crate::run::{Result, cargo, output, show, target};
 use crate::setup::set_up;
 use crate::summary::Summary;
 
@@ -34,6 +34,9 @@ fn has_protoc() -> bool {
     protoc.output().is_ok_and(|out| out.status.success())
 }
 
+/// The guide's code with other libraries for PostgreSQL, in a workspace of its own.
+pub(crate) const POOLS: &str = "docs/guide/pools/Cargo.toml";
+
 const SERVERS: &str = "ZLOCK_TEST_SERVERS";
 
 pub(crate) fn test(args: &[String]) -> Result {
@@ -58,8 +61,12 @@ pub(crate) fn test(args: &[String]) -> Result {
     }
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(everything()).arg("--").args(&filter);
-    let source = "doc".to_owned();
-    jobs.push((Program { source, ..Program::default() }, docs));
+    let mut pools = cargo(&["test", "--manifest-path", POOLS, "--target-dir"]);
+    pools.arg(target().join("pools")).arg("--").args(&filter);
+    for (package, source, command) in [("", "doc", docs), ("zlock-pools", "postgres", pools)] {
+        let (package, source) = (package.to_owned(), source.to_owned());
+        jobs.push((Program { package, source, ..Program::default() }, command));
+    }
     let outcome = run_all(jobs, &servers);
     println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
     outcome
@@ -85,8 +92,8 @@ pub(crate) fn run_all(mut jobs: Vec<(Program, Command)>, servers: &str) -> Resul
             command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
         }
     }
-    // The programs that take longest start first. A large file has many tests. The docs come before all: most of their time is the
-    // compiler's, which needs every core and would have one at the end.
+    // The programs that take longest start first. A large file has many tests. The docs and the pools come before all: most of their
+    // time is the compiler's, which needs every core and would have one at the end.
     let size = |program: &Program| std::fs::metadata(&program.path).map_or(u64::MAX, |file| file.len());
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
     let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));

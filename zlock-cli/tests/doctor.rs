@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use zlock::postgres::{PostgresFence as _, PostgresOptions};
 use zlock_testkit::{
     Ensemble, Etcd, PgBouncer, Port, PostgresServer, ZooKeeper, etcdctl, have_etcd, have_pgbouncer,
     have_postgres, have_zookeeper, limit, limit_if, zk_op,
@@ -259,6 +260,36 @@ async fn an_etcd_that_grants_longer_sessions_only() {
 async fn set_up(server: &PostgresServer) {
     let sql = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;"];
     server.sql(&sql.concat()).await;
+}
+
+#[tokio::test]
+async fn a_forgotten_fenced_transaction_is_named() {
+    limit_if(have_postgres(), async {
+        let server = PostgresServer::start().await;
+        set_up(&server).await;
+        let client = zlock::connect(&server.url()).await.unwrap();
+        let guard = client.mutex("/app/orders").unwrap().acquire().await.unwrap();
+        let fence = guard.postgres_fence().unwrap();
+        let shop = PostgresOptions::from_url(&server.url()).unwrap().connect_client().await.unwrap();
+        shop.batch_execute("SET application_name = 'shop'; BEGIN").await.unwrap();
+        shop.query_typed(fence.sql(), &fence.params()).await.unwrap();
+        let pid: i32 = shop.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let findings = loop {
+            let (code, findings) = doctor(&server.url(), &["app"]).await;
+            if code != 0 {
+                break bad(&findings);
+            }
+        };
+        let named =
+            format!("fenced transactions: open, so that the next holder has to wait: pid {pid} (shop) for ");
+        assert!(findings.len() == 1 && findings[0].starts_with(&named), "{findings:?}");
+        assert!(findings[0].ends_with(" s, idle in transaction"), "{findings:?}");
+        shop.batch_execute("COMMIT").await.unwrap();
+        let (code, findings) = doctor(&server.url(), &["app"]).await;
+        assert_eq!((code, bad(&findings)), (0, Vec::new()));
+        guard.release().await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]

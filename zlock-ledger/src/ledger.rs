@@ -412,7 +412,7 @@ impl kit::Failure for Fault {
             Fault::SessionOver | Fault::Quiet => error,
             Fault::StaleLane => error.with_message("the connection was given up"),
             Fault::Busy => error.with_message(
-                "another transaction is in the way: an open transaction that the lock fences, perhaps",
+                "another transaction is in the way: perhaps an open one with the lock's fence, which `zlock doctor` would name",
             ),
             Fault::Unswept => {
                 error.with_message("the server has restarted, and the session has not seen that yet")

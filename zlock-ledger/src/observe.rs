@@ -1,10 +1,12 @@
 //! Looks at the sessions of other clients that stand in the way, and ends those that are over.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
+use zlock_core::SessionId;
 use zlock_core::kit::SessionKey;
 
 use crate::hub::{MAX_OWNERS, owners};
@@ -26,9 +28,12 @@ const MAX_PLACES: usize = 16;
 /// The time between two looks for dead sessions by a client that waits for nothing, so that their rows do not pile up.
 const HOUSEKEEPING: Duration = Duration::from_secs(300);
 
+/// The number of looks after which a node whose session is over is no longer about to be removed.
+const STUCK: u32 = 3;
+
 /// Looks at sessions while there is a reason.
 pub(crate) async fn observe_forever<L: Ledger>(shared: &Arc<Shared<L>>, session: SessionKey) -> Infallible {
-    let mut kept = Instant::now();
+    let (mut kept, mut over) = (Instant::now(), BTreeMap::new());
     loop {
         let now = Instant::now();
         if shared.hub.len() == 0 && shared.deaths.lock().due(now).is_empty() {
@@ -49,7 +54,7 @@ pub(crate) async fn observe_forever<L: Ledger>(shared: &Arc<Shared<L>>, session:
                 tracing::debug!(?fault, "dead sessions are not looked for");
             }
         }
-        if let Err(fault) = look(shared, session).await {
+        if let Err(fault) = look(shared, session, &mut over).await {
             tracing::debug!(?fault, "the sessions of others are not looked at");
         }
         let interval = INTERVAL.min(shared.options.session_timeout / 10);
@@ -83,8 +88,12 @@ async fn housekeeping<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Res
     Ok(())
 }
 
-/// Looks at all sessions that are in the way, and ends those that are over.
-async fn look<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), Fault> {
+/// Looks at all sessions that are in the way, and ends those that are over. `was_over` counts the looks at those whose nodes remain.
+async fn look<L: Ledger>(
+    shared: &Shared<L>,
+    session: SessionKey,
+    was_over: &mut BTreeMap<SessionId, u32>,
+) -> Result<(), Fault> {
     if !shared.sessions.is_connected(session)? {
         return Ok(());
     }
@@ -120,6 +129,7 @@ async fn look<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), 
         let over = over.into_iter().map(|session| End { session, beat: None });
         over.chain(deaths.overdue(Instant::now())).collect()
     };
+    warn_of_remaining_nodes(was_over, &ends);
     if ends.is_empty() {
         return Ok(());
     }
@@ -142,4 +152,18 @@ async fn look<L: Ledger>(shared: &Shared<L>, session: SessionKey) -> Result<(), 
         shared.hub.poll_soon();
     }
     Ok(())
+}
+
+/// Warns of sessions that were over at several looks in a row, and still own what is in the way.
+fn warn_of_remaining_nodes(was_over: &mut BTreeMap<SessionId, u32>, ends: &[End]) {
+    let over: Vec<_> = ends.iter().filter(|end| end.beat.is_none()).map(|end| end.session).collect();
+    was_over.retain(|session, _| over.contains(session));
+    for session in over {
+        let looks = was_over.entry(session).or_default();
+        *looks = looks.saturating_add(1);
+        if *looks == STUCK {
+            let why = "perhaps an open transaction has the lock's fence, which `zlock doctor` would name";
+            tracing::warn!(%session, "the session of another client is over, and its node is still there: {why}");
+        }
+    }
 }

@@ -33,14 +33,12 @@ use zlock_core::{Error, ErrorKind, NodeName, Result};
 /// transaction.commit().await
 /// # }
 /// ```
-/// With other libraries, [`SQL`](Self::SQL) has one parameter, which is a text: [`node`](Self::node). With sqlx:
-/// ```text
-/// sqlx::query(Fence::SQL).bind(fence.node()).execute(&mut *transaction).await?;
-/// ```
-/// With diesel:
-/// ```text
-/// diesel::sql_query(Fence::SQL).bind::<diesel::sql_types::Text, _>(fence.node()).execute(connection)?;
-/// ```
+/// With other libraries, execute [`SQL`](Self::SQL), whose one parameter is a text: [`node`](Self::node). The guide's page "Fencing
+/// in practice" has tested code for sqlx, sea-orm, deadpool-postgres and diesel-async.
+///
+/// # Stability
+/// The statement, its parameter, the SQLSTATEs and the beginning of the message of a lost lock, `the lock is not held any more`, stay
+/// the same in later versions of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     node: String,

@@ -21,6 +21,9 @@ const FULL: f64 = 0.5;
 /// A transaction that is open for longer keeps the rows of released locks from being removed.
 const OLD: Duration = Duration::from_secs(3600);
 
+/// A fenced transaction that is open for longer may have been forgotten.
+const OPEN: Duration = Duration::from_secs(5);
+
 /// A client closes a connection that it has not used for this long.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -269,14 +272,36 @@ async fn limits(client: &Client) -> Result<Vec<Finding>, Failure> {
             "end it, or give the locks a database of their own",
         )
     });
-    let open = setting(client, "idle_in_transaction_session_timeout").await?;
-    findings.push(Finding::good(
-        "fenced transactions",
-        if open == "0" {
-            "nothing ends one that is left open (idle_in_transaction_session_timeout is 0)".to_owned()
-        } else {
-            format!("one that is left open ends after {open}")
-        },
-    ));
+    findings.push(fences(client).await?);
     Ok(findings)
+}
+
+/// Names the transactions that have kept a lock from being released for long. zlock's own are short, unless they wait for such a one.
+async fn fences(client: &Client) -> Result<Finding, Failure> {
+    let open: String = read(
+        client,
+        &format!(
+            "SELECT coalesce(string_agg(format('pid %s (%s) for %s s, %s', a.pid, coalesce(nullif(a.application_name, ''), 'no name'),
+                round(extract(epoch FROM clock_timestamp() - a.xact_start)), a.state), '; ' ORDER BY a.xact_start), '')
+             FROM pg_stat_activity a
+             WHERE a.datname = current_database() AND a.xact_start < clock_timestamp() - interval '{OPEN:?}'
+                AND position('zlock.v2_' IN a.query) = 0 AND a.pid IN (
+                    SELECT l.pid FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+                    WHERE l.mode = 'RowShareLock' AND l.granted AND c.relname = 'entry' AND n.nspname = 'zlock')"
+        ),
+    )
+    .await?;
+    if !open.is_empty() {
+        return Ok(Finding::bad(
+            "fenced transactions",
+            format!("open, so that the next holder has to wait: {open}"),
+            "commit it or roll it back; if it is forgotten, SELECT pg_terminate_backend(pid)",
+        ));
+    }
+    let timeout = setting(client, "idle_in_transaction_session_timeout").await?;
+    let message = match &*timeout {
+        "0" => "nothing ends one that is left open (idle_in_transaction_session_timeout is 0)".to_owned(),
+        timeout => format!("one that is left open ends after {timeout}"),
+    };
+    Ok(Finding::good("fenced transactions", message))
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use zlock_core::{
-    Consistency, CoordinationBackend, Deletion, Error, ErrorKind, GuardNode, LockPath, Result, SessionState,
-    Target, Version, WriteOutcome,
+    Consistency, CoordinationBackend, Deletion, Error, ErrorKind, GuardNode, LastFailure, LockPath, Result,
+    SessionState, Target, Version, WriteOutcome,
 };
 
 use crate::hold::Hold;
@@ -45,14 +45,15 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     }
     let (client, target) = (hold.client(), hold.target());
     let next = hold.handle().and_then(|handle| handle.next());
-    let removal = remove(client.backend(), hold.path(), &target, next);
+    let last = LastFailure::default();
+    let removal = last.observe(remove(client.backend(), hold.path(), &target, next));
     let deleted = tokio::select! {
         biased;
         () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
         deleted = timeout(client.response_timeout, removal) => deleted,
     };
     match deleted {
-        Err(_) => Ok(Release::Pending),
+        Err(_) => Ok(pending(hold, last.get())),
         Ok(Ok(deletion)) => {
             rest.done = true;
             match deletion {
@@ -62,10 +63,18 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         }
         Ok(Err(e)) => match e.kind() {
             ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
-            ErrorKind::Unavailable => Ok(Release::Pending),
+            ErrorKind::Unavailable => Ok(pending(hold, Some(e))),
             _ => Err(e),
         },
     }
+}
+
+/// Logs why the store has not confirmed a release, if that is known.
+fn pending(hold: &Hold, cause: Option<Error>) -> Release {
+    if let Some(error) = cause {
+        tracing::warn!(path = %hold.path(), %error, "the store has not confirmed the release yet");
+    }
+    Release::Pending
 }
 
 /// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one that shares no node. While the

@@ -8,6 +8,7 @@ use zlock::postgres::PostgresFence as _;
 use zlock_core::{CoordinationBackend, ErrorKind, Label, SessionState, Target};
 use zlock_postgres::{Fence, PostgresBackend};
 use zlock_recipes::Client;
+use zlock_suite::Log;
 use zlock_testkit::postgres::{TTL, backend, create, end_session, observer, options, path, release};
 use zlock_testkit::{FaultProxy, limit, postgres_or_skip, until};
 
@@ -85,7 +86,7 @@ async fn the_end_of_a_run_does_not_wait_for_ever_for_its_own_transaction() {
         let ended = timeout(Duration::from_secs(20), run.done()).await.expect("it waits for ever");
         let error = ended.unwrap_err();
         assert_eq!((error.kind(), error.is_lock_lost()), (ErrorKind::Unavailable, false), "{error}");
-        assert!(error.to_string().contains("an open transaction that the lock fences"), "{error}");
+        assert!(error.to_string().contains("an open one with the lock's fence"), "{error}");
         transaction.commit().await.unwrap();
         // The background has removed the node, and the record says that the run has started.
         until("the lock is free", async || client.pending_cleanups() == 0).await;
@@ -113,9 +114,11 @@ async fn a_takeover_waits_for_an_open_fenced_transaction() {
         transaction.execute("INSERT INTO open VALUES ('fenced')", &[]).await.unwrap();
         end_session(&operator, holder.session_events().current().id).await;
         let other = Client::new(other);
+        let log = Log::of_this_thread();
         let waiting = other.mutex(lock.as_str()).unwrap();
         let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
         sleep(TTL + Duration::from_secs(1)).await;
+        until("the log says why", async || log.with("its node is still there").len() == 1).await;
         assert!(!waiting.is_finished(), "granted beside an open transaction");
         let free = other.mutex(elsewhere.as_str()).unwrap();
         release(

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep};
 use zlock::Release;
 use zlock_ledger::mem::{MemStore, Settings};
 use zlock_ledger::{Kind, Scope};
+use zlock_suite::Log;
 
 use super::{SECOND, TTL, client};
 
@@ -22,6 +23,7 @@ async fn a_fenced_lock_is_released_once_the_transaction_has_ended() {
     let held = a.mutex("/app/lock").unwrap().acquire().await.unwrap();
     let key = store.entries(&queue("/app/lock"))[0].key.clone();
     let fence = store.protect(&queue("/app/lock"), &key).unwrap().unwrap();
+    let log = Log::of_this_thread();
     let released = tokio::spawn(held.release());
     let waiting = b.mutex("/app/lock").unwrap();
     let waits = tokio::spawn(async move { waiting.acquire().await });
@@ -36,8 +38,10 @@ async fn a_fenced_lock_is_released_once_the_transaction_has_ended() {
         sleep(Duration::from_millis(50)).await;
     }
     assert!(!waits.is_finished(), "granted beside an open transaction of the last holder");
+    assert_eq!(released.await.unwrap().unwrap(), Release::Pending);
+    let why = log.with("the store has not confirmed the release yet");
+    assert!(why.len() == 1 && why[0].contains("an open one with the lock's fence"), "{why:?}");
     drop(fence);
-    released.await.unwrap().unwrap();
     waits.await.unwrap().unwrap().release().await.unwrap();
 }
 
@@ -52,9 +56,12 @@ async fn a_fence_outlasts_the_session_of_its_holder() {
     let fence = store.protect(&queue("/app/lock"), &key).unwrap().unwrap();
     link.cut();
     let waiting = b.mutex("/app/lock").unwrap();
+    let log = Log::of_this_thread();
     let waits = tokio::spawn(async move { waiting.acquire().await });
     sleep(3 * TTL).await;
     assert!(!held.is_held() && !waits.is_finished());
+    let why = log.with("its node is still there: perhaps an open transaction");
+    assert_eq!(why.len(), 1, "{why:?}");
     assert!(store.protect(&queue("/app/lock"), &key).is_err(), "the session is over, and so is its fence");
     drop(fence);
     let began = Instant::now();

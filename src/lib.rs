@@ -109,10 +109,10 @@ pub use zlock_core::{
 pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
     Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader, LeaderContext,
-    LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockTemplate, Member,
-    Members, MembersView, MembersWatch, Membership, MultiGuard, MultiLock, Participant, PermitRequest,
-    ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots, Then, ValueView,
-    ValueWatch, WriteGuard, WriteLock,
+    LeaderView, LeaderWatch, Leadership, LiveLeader, Lock, LockContext, LockGuard, LockHandle, LockTemplate,
+    Member, Members, MembersView, MembersWatch, Membership, MultiGuard, MultiLock, Participant,
+    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots,
+    Then, ValueView, ValueWatch, WriteGuard, WriteLock,
 };
 
 /// The kinds of locks, for templates and for code that is generic over them, and the trait of locks of several kinds in one set.

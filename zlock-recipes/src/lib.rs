@@ -30,7 +30,7 @@ pub use barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use client::health::Health;
 pub use client::shutdown::Shutdown;
 pub use client::{Client, ClientBuilder};
-pub use election::{Election, Leader, LeaderContext, LeaderView, LeaderWatch, Leadership, Then};
+pub use election::{Election, Leader, LeaderContext, LeaderView, LeaderWatch, Leadership, LiveLeader, Then};
 pub use guard::context::LockContext;
 pub use guard::scope::Scope;
 pub use guard::write::{DowngradeError, WriteGuard};

@@ -11,7 +11,7 @@ use super::client::Client;
 use super::guard::BlockingGuard;
 use super::lock::LockHandle;
 use crate::election::Leading;
-use crate::{Leader, LeaderWatch, Participant, Release, Then};
+use crate::{Leader, LeaderWatch, LiveLeader, Participant, Release, Then};
 
 /// An election of one leader among the clients of a store. The blocking version of [`zlock::Election`](crate::Election).
 ///
@@ -199,6 +199,22 @@ impl LockHandle<crate::Election> {
     /// See [`Election`].
     pub fn leader(&self) -> Result<Option<Leader>> {
         self.driver().run("leader", self.as_async().leader())
+    }
+
+    /// Like [`leader`](Self::leader), within a time, as [`zlock::Election::leader_timeout`](crate::Election::leader_timeout) does.
+    ///
+    /// # Errors
+    /// Those of [`zlock::Election::leader_timeout`](crate::Election::leader_timeout).
+    pub fn leader_timeout(&self, time: Duration) -> Result<Option<Leader>> {
+        self.driver().run("leader", self.as_async().leader_timeout(time))
+    }
+
+    /// Returns the current leader for code that must not wait, as [`zlock::Election::view`](crate::Election::view) does.
+    ///
+    /// # Errors
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused) on a thread of an async runtime.
+    pub fn view(&self) -> Result<LiveLeader> {
+        self.driver().run("view", async { Ok(self.as_async().view()) })
     }
 
     /// Returns the candidates, as [`zlock::Election::candidates`](crate::Election::candidates) does.

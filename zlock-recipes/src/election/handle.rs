@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock_core::{FencingToken, Label, LockPath, Result};
+use tokio::time::timeout;
+use zlock_core::{Error, ErrorKind, FencingToken, Label, LockPath, Phase, Result, SessionState};
 
 use super::leadership::Leadership;
 use super::observe::{self, Leader, LeaderWatch};
 use super::step_down;
 use super::then::Ends;
+use super::view::LiveLeader;
 use crate::client::Client;
 use crate::locks::handle::LockHandle;
 use crate::locks::participants::Participant;
@@ -175,6 +177,41 @@ impl Election {
         observe::leader(self.client.inner(), self.path()).await
     }
 
+    /// Like [`leader`](Self::leader), within a time. To wait for nothing, use [`view`](Self::view).
+    ///
+    /// # Errors
+    /// Those of [`leader`](Self::leader). After the time, [`Timeout`](ErrorKind::Timeout) while there is no connection, and otherwise
+    /// [`Unavailable`](ErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let election = client.election("/app/leader")?;
+    /// assert_eq!(election.leader_timeout(Duration::from_secs(1)).await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn leader_timeout(&self, time: Duration) -> Result<Option<Leader>> {
+        timeout(time, self.leader()).await.unwrap_or_else(|_| {
+            let kind = match self.client.inner().session.current().state {
+                SessionState::Connected => ErrorKind::Unavailable,
+                _ => ErrorKind::Timeout(Phase::Connecting),
+            };
+            let error = Error::new(kind, "leader").with_path(self.path());
+            Err(error.with_message(format!("no answer within {time:?}")))
+        })
+    }
+
     /// Returns the candidates in the order in which they lead, beginning with the leader. Sends one request for the queue, and
     /// one for the value of each.
     ///
@@ -212,6 +249,18 @@ impl Election {
     #[must_use]
     pub fn observe(&self) -> LeaderWatch {
         LeaderWatch::new(self.client.inner(), self.path())
+    }
+
+    /// Returns the current leader for code that must not wait for the store: a task follows it, and reading it sends nothing.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Examples
+    /// See [`LiveLeader`].
+    #[must_use]
+    pub fn view(&self) -> LiveLeader {
+        LiveLeader::new(self.observe())
     }
 
     /// Asks the current leader to step down, and returns its term. `None` if nobody leads. The leader decides: it learns of the

@@ -10,9 +10,11 @@ mod leadership;
 mod observe;
 mod step_down;
 mod then;
+mod view;
 
 pub use handle::Election;
 pub(crate) use lead::Leading;
 pub use leadership::{LeaderContext, Leadership};
 pub use observe::{Leader, LeaderView, LeaderWatch};
 pub use then::Then;
+pub use view::LiveLeader;

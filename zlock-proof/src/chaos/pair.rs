@@ -66,21 +66,59 @@ impl Pair {
     }
 
     /// Lets the primary confirm what its replica never gets, for this time. Then the primary is killed for good, and the
-    /// replica promoted. Another replica takes the other place.
-    pub(crate) async fn promote(&self, lag: Duration) {
+    /// replica promoted, whose clock is set to some seconds after the real one. Another replica takes the other place. Returns the old
+    /// primary, which is stopped.
+    pub(crate) async fn promote(&self, lag: Duration, clock: i64) -> PostgresServer {
         let old = self.primary();
         let (primary, replica) = (self.server(old), self.server(1 - old));
-        let next = apart(async move || {
+        let stopped = primary.clone();
+        apart(async move || {
             replica.cut_off().await;
             sleep(lag).await;
             primary.stop();
             replica.promote().await;
-            replica.replica().await
-        });
-        let next = next.await;
+            replica.step_clock(clock);
+        })
+        .await;
         self.primary.store(1 - old, Ordering::Relaxed);
-        self.places[old].set_upstream(next.addr());
-        self.servers()[old] = next;
+        self.renew_replica().await;
+        stopped
+    }
+
+    /// Kills the primary for good, and starts one that was replaced before in its place, without anything that was committed since.
+    pub(crate) async fn come_back(&self, old: PostgresServer) {
+        self.server(self.primary()).stop();
+        old.restart().await;
+        self.put(self.primary(), old);
+        self.renew_replica().await;
+    }
+
+    /// Lets the primary confirm what it loses after this time, when it is killed and started from a copy of its data.
+    pub(crate) async fn restore(&self, lost: Duration) {
+        let primary = self.server(self.primary());
+        apart(async move || {
+            primary.save();
+            sleep(lost).await;
+            primary.restore().await;
+        })
+        .await;
+        self.renew_replica().await;
+    }
+
+    pub(crate) async fn crash_process(&self) {
+        let primary = self.server(self.primary());
+        apart(async move || primary.crash_process().await).await;
+    }
+
+    /// Starts another replica of the primary in the other place.
+    async fn renew_replica(&self) {
+        let primary = self.server(self.primary());
+        self.put(1 - self.primary(), apart(async move || primary.replica().await).await);
+    }
+
+    fn put(&self, place: usize, server: PostgresServer) {
+        self.places[place].set_upstream(server.addr());
+        self.servers()[place] = server;
     }
 
     /// Makes all commits hang for this time: no replica of that name confirms them.

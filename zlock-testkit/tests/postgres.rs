@@ -214,7 +214,9 @@ async fn a_replica_that_was_cut_off_has_lost_commits_when_it_is_promoted() {
 async fn a_copy_of_its_data_is_put_back_and_a_process_of_it_crashes() {
     limit_if(have_postgres(), async {
         let server = PostgresServer::start().await;
-        server.sql("CREATE TABLE t(n int); CREATE UNLOGGED TABLE u AS SELECT 1; INSERT INTO t VALUES (1)").await;
+        server
+            .sql("CREATE TABLE t(n int); CREATE UNLOGGED TABLE u AS SELECT 1; INSERT INTO t VALUES (1)")
+            .await;
         server.save();
         server.sql("INSERT INTO t VALUES (2)").await;
         server.crash_process().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
-use zlock_testkit::{FaultProxy, PostgresServer};
+use zlock_testkit::{FaultProxy, PostgresServer, until};
 
 /// The primary and its replica. Each has a place, whose address stays when another server takes it.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ impl Pair {
         let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
         primary.sql(&schema).await;
         let replica = primary.replica().await;
+        // What the store may lose is found out from that.
+        let replicas = "SELECT count(*) FROM pg_stat_replication";
+        until("the replica streams", async || primary.sql(replicas).await.trim_end() == "1").await;
         let places = [FaultProxy::start(primary.addr()).await, FaultProxy::start(replica.addr()).await];
         Pair { servers: Mutex::new([primary, replica]), places, primary: AtomicUsize::new(0) }
     }

@@ -51,8 +51,8 @@ pub(crate) fn liveness(histories: &[History], holds: &[Hold], alive: &[Alive], h
     findings
 }
 
-/// Checks the times without a grant, less those of disturbances of all clients: of any lock, they are at most one and a half session
-/// timeouts, and of one lock, three. Within the first, the session of a dead holder ends; the second also has the holds that outlast a fault.
+/// Checks the times without a grant, less those of disturbances of all clients: for all locks together, they are at most two session
+/// timeouts, and for one lock, four. Faults of single clients explain that: within one timeout, the session of a dead holder ends.
 pub(crate) fn pauses(holds: &[Hold], disturbances: &[Disturbance], until: Ns, timeout: Ns) -> Findings {
     let mut findings = Findings::default();
     let of_all: Vec<_> = disturbances.iter().filter(|d| d.client.is_none()).collect();
@@ -67,7 +67,7 @@ pub(crate) fn pauses(holds: &[Hold], disturbances: &[Disturbance], until: Ns, ti
     let mut longest = [0, 0];
     for (lock, mut grants) in grants {
         grants.push(until);
-        let (index, limit) = if lock.is_empty() { (0, timeout * 3 / 2) } else { (1, timeout * 3) };
+        let (index, limit) = if lock.is_empty() { (0, timeout * 2) } else { (1, timeout * 4) };
         for (from, until) in grants.iter().zip(&grants[1..]) {
             let pause = until - from - overlap(&of_all, *from, *until, timeout / 4);
             longest[index] = pause.max(longest[index]);
@@ -112,12 +112,12 @@ mod tests {
         };
         // With a timeout of 100, and grants of the other lock at these times.
         for (other, faults, bad) in [
-            (vec![100, 200, 280], vec![], 0),
-            (vec![100, 200, 300], vec![], 1),
-            (vec![100, 200, 300], vec![fault(0, 60, None)], 0),
-            (vec![100, 200, 300], vec![fault(0, 60, Some("a"))], 1),
-            (vec![100, 260], vec![], 1),
-            (vec![100, 260], vec![fault(150, 200, None)], 0),
+            (vec![200, 385], vec![], 0),
+            (vec![200, 390], vec![], 1),
+            (vec![200, 390], vec![fault(0, 60, None)], 0),
+            (vec![200, 390], vec![fault(0, 60, Some("a"))], 1),
+            (vec![100, 310], vec![], 1),
+            (vec![100, 310], vec![fault(150, 200, None)], 0),
         ] {
             let last = other.last().copied().unwrap_or(0);
             let mut holds = vec![grant("/l", 5)];

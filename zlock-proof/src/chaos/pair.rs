@@ -38,7 +38,8 @@ fn end(id: &str) -> String {
 impl Pair {
     /// Starts the servers, with the schema. After a failover, nothing is locked for the session timeout.
     pub(crate) async fn start(session: Duration) -> Self {
-        let primary = PostgresServer::builder().own_clock().start().await;
+        let primary =
+            PostgresServer::builder().own_clock().parameter("wal_writer_delay", "10s").start().await;
         let limit = format!("UPDATE zlock.setting SET longest = '{} ms';", session.as_millis());
         let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
         primary.sql(&schema).await;

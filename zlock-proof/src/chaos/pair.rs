@@ -16,6 +16,8 @@ pub(crate) struct Pair {
     servers: Mutex<[PostgresServer; 2]>,
     places: [FaultProxy; 2],
     primary: AtomicUsize,
+    /// Whether the end of a server ends all sessions.
+    pub(crate) is_lossy: bool,
 }
 
 /// Runs what tests do on a thread of its own: it is not `Send`.
@@ -36,19 +38,20 @@ fn end(id: &str) -> String {
 }
 
 impl Pair {
-    /// Starts the servers, with the schema. After a failover, nothing is locked for the session timeout.
-    pub(crate) async fn start(session: Duration) -> Self {
+    /// Starts the servers, with the schema. Nothing is locked for the session timeout after commits may have been lost. What the servers
+    /// may lose is found out from the replica, or an operator has said that they lose nothing.
+    pub(crate) async fn start(session: Duration, is_lossy: bool) -> Self {
         let primary =
             PostgresServer::builder().own_clock().parameter("wal_writer_delay", "10s").start().await;
-        let limit = format!("UPDATE zlock.setting SET longest = '{} ms';", session.as_millis());
+        let (class, longest) = (if is_lossy { "auto" } else { "one-server" }, session.as_millis());
+        let limit = format!("UPDATE zlock.setting SET class = '{class}', longest = '{longest} ms';");
         let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
         primary.sql(&schema).await;
         let replica = primary.replica().await;
-        // What the store may lose is found out from that.
         let replicas = "SELECT count(*) FROM pg_stat_replication";
         until("the replica streams", async || primary.sql(replicas).await.trim_end() == "1").await;
         let places = [FaultProxy::start(primary.addr()).await, FaultProxy::start(replica.addr()).await];
-        Pair { servers: Mutex::new([primary, replica]), places, primary: AtomicUsize::new(0) }
+        Pair { servers: Mutex::new([primary, replica]), places, primary: AtomicUsize::new(0), is_lossy }
     }
 
     fn servers(&self) -> MutexGuard<'_, [PostgresServer; 2]> {

@@ -122,7 +122,7 @@ impl Plan {
         // No promise covers both a wrong clock and an old primary that is started again.
         let steps = if seed % 2 == 1 { &STEPS[..] } else { &[] };
         let cluster = track(&mut rng, scale.time, 2000..8000, |rng| match scale.is_pair {
-            true => pair_fault(rng, scale, steps),
+            true => pair_fault(rng, scale, steps, is_lossy(seed)),
             false => cluster_fault(rng, scale),
         });
         Plan { clients, cluster }
@@ -221,7 +221,12 @@ fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
     }
 }
 
-fn pair_fault(rng: &mut Rng, scale: Scale, steps: &[i64]) -> (ClusterFault, Duration) {
+/// Returns `true` if the servers of this run lose commits.
+pub(crate) fn is_lossy(seed: u64) -> bool {
+    !seed.is_multiple_of(3)
+}
+
+fn pair_fault(rng: &mut Rng, scale: Scale, steps: &[i64], is_lossy: bool) -> (ClusterFault, Duration) {
     let session = scale.session;
     let (role, time, again) = (Role::Leader, part(rng, session), Duration::from_secs(2));
     let (short, step) = (time.min(session), rng.choice(steps).copied());
@@ -230,13 +235,15 @@ fn pair_fault(rng: &mut Rng, scale: Scale, steps: &[i64]) -> (ClusterFault, Dura
         2 | 3 => (ClusterFault::Pause(role, time), time + again),
         4 => (ClusterFault::RestartAll, 2 * again),
         5 | 6 => (ClusterFault::HangCommits(time), time + again),
+        7..=11 if !is_lossy => (ClusterFault::CrashProcess, again),
         7..=9 => (ClusterFault::Promote(short, step.unwrap_or(0)), short + session + 3 * again),
         10 | 11 => (ClusterFault::Restore(time), time + session + 3 * again),
         12 => (ClusterFault::CrashProcess, again),
         13 => (ClusterFault::Crowd, again),
         _ => match step {
             Some(step) => (ClusterFault::StepClock(step), session),
-            None => (ClusterFault::ComeBack(short), short + 4 * session + 3 * again),
+            None if is_lossy => (ClusterFault::ComeBack(short), short + 4 * session + 3 * again),
+            None => (ClusterFault::CrashProcess, again),
         },
     }
 }
@@ -394,6 +401,8 @@ mod tests {
             assert!(text.contains(part), "{part}");
         }
         let pair = |seed| Plan::new(seed, Scale { time: Duration::from_secs(3600), is_pair: true, ..SCALE });
+        let keeps = pair(3).to_string();
+        assert!(keeps.contains("a process of the primary is killed") && !keeps.contains("lost"), "{keeps}");
         let pair = [pair(1), pair(2)].map(|plan| plan.to_string());
         for part in [
             "Leader killed",

@@ -221,17 +221,20 @@ impl World {
         }
         match fault {
             ClusterFault::StepClock(_) | ClusterFault::Crowd => self.log().faults += 1,
-            ClusterFault::Pause(..) | ClusterFault::HangCommits(_) | ClusterFault::CrashProcess => {
-                self.disturbed(from, self.session * 2 / 5, None);
+            ClusterFault::Kill(..) | ClusterFault::RestartAll if pair.is_lossy => self.lost_commits(from),
+            ClusterFault::Promote(..) | ClusterFault::ComeBack(_) | ClusterFault::Restore(_) => {
+                self.lost_commits(from)
             }
-            _ => {
-                // All sessions end, however long they would have lived, and nothing is locked for the longest session timeout.
-                let from = from.saturating_sub(nanos(self.session));
-                self.disturbed(from, self.session * 12 / 5, None);
-                // The old primary has answered heartbeats that the new one does not know.
-                self.log().disturbances.iter_mut().filter(|d| d.from == from).for_each(|d| d.misleads = true);
-            }
+            _ => self.disturbed(from, self.session * 2 / 5, None),
         }
+    }
+
+    /// Records that the servers may have lost commits since then: all sessions end, however long they would have lived, and nothing is
+    /// locked for the longest session timeout. The old primary has answered heartbeats that the new one does not know.
+    fn lost_commits(&self, from: Ns) {
+        let from = from.saturating_sub(nanos(self.session));
+        self.disturbed(from, self.session * 12 / 5, None);
+        self.log().disturbances.iter_mut().filter(|d| d.from == from).for_each(|d| d.misleads = true);
     }
 
     /// Records that a server was stopped for this time.

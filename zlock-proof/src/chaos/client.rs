@@ -82,6 +82,10 @@ async fn crowds(told: Told, client: Client, record: Arc<Record>) {
                 crowd.spawn(async move { worker.once().await });
             }
             crowd.join_all().await;
+            // Once for each time that it is told to.
+            while crowd_file(&told.folder).exists() {
+                sleep(Duration::from_millis(100)).await;
+            }
         }
         sleep(Duration::from_millis(100)).await;
     }

@@ -239,7 +239,7 @@ fn pair_fault(rng: &mut Rng, scale: Scale, steps: &[i64], is_lossy: bool) -> (Cl
         7..=9 => (ClusterFault::Promote(short, step.unwrap_or(0)), short + session + 3 * again),
         10 | 11 => (ClusterFault::Restore(time), time + session + 3 * again),
         12 => (ClusterFault::CrashProcess, again),
-        13 => (ClusterFault::Crowd, again),
+        13 => (ClusterFault::Crowd, session + again),
         _ => match step {
             Some(step) => (ClusterFault::StepClock(step), session),
             None if is_lossy => (ClusterFault::ComeBack(short), short + 4 * session + 3 * again),

@@ -206,7 +206,7 @@ impl World {
             ClusterFault::StepClock(seconds) => pair.server(primary).step_clock(seconds),
             ClusterFault::Crowd => {
                 std::fs::write(crowd_file(&self.folder), "").expect("a file");
-                sleep(self.session / 5).await;
+                sleep(self.session).await;
                 std::fs::remove_file(crowd_file(&self.folder)).expect("a file");
             }
             ClusterFault::Promote(lag, clock) => drop(pair.promote(lag, clock).await),

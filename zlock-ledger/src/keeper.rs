@@ -167,11 +167,15 @@ pub(crate) async fn beat<L: Ledger>(
     };
     let sent = Instant::now();
     let number = live.next_beat(rests);
+    let (watched, before) = {
+        let mut past = live.past.lock();
+        (past.span(sent), past.history())
+    };
     let beat = Beat {
         number,
         timeout: if rests { REST } else { shared.options.session_timeout },
         known: asked.iter().map(|(_, entry)| entry.clone()).collect(),
-        watched: live.past.lock().span(sent),
+        watched,
     };
     let beaten = shared.ask(&calm, shared.options.beat_time(), calm.beat(session.id, &beat)).await?;
     let asked_ids: BTreeSet<_> = asked.iter().map(|(id, _)| id.clone()).collect();
@@ -181,10 +185,10 @@ pub(crate) async fn beat<L: Ledger>(
     if !rests {
         live.woken(number);
     }
-    let saw = live.past.lock().saw(number, beaten.history, beaten.added, Instant::now());
-    if let Err(error) = saw {
-        // Tables were put back under the running server: nothing that was granted can be relied on.
-        tracing::error!(session = %session.id, "{error}");
+    live.past.lock().saw(number, beaten.history, beaten.added, Instant::now());
+    if beaten.history.is_behind(&before) {
+        // Nothing that was granted can be relied on.
+        tracing::error!(session = %session.id, "the store has lost commits without a restart: a backup was put back, or this is a copy");
         shared.ask(&calm, shared.options.beat_time(), calm.restored(beaten.history.incarnation)).await?;
         return Err(Fault::SessionOver);
     }

@@ -253,6 +253,15 @@ pub struct History {
     pub position: u64,
 }
 
+impl History {
+    /// Returns `true` if this shows less than another state of the same incarnation. If that one was seen before the request for this one
+    /// was sent, commits were lost without a restart. Answers to requests that were under way together show nothing.
+    pub(crate) fn is_behind(&self, other: &History) -> bool {
+        let is_less = self.number < other.number || self.position < other.position;
+        self.incarnation == other.incarnation && is_less
+    }
+}
+
 /// The settings of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {

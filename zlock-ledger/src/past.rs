@@ -37,22 +37,18 @@ impl Past {
         Some((self.history.incarnation, seen, span))
     }
 
+    /// Returns what was seen last. Any request that is sent now finds that, or what came later.
+    #[must_use]
+    pub fn history(&self) -> History {
+        self.history
+    }
+
     /// Records the answer to a heartbeat, and whether the time that it was to add was added.
-    ///
-    /// # Errors
-    /// The history has gone back within an incarnation.
-    pub fn saw(
-        &mut self,
-        beat: u64,
-        history: History,
-        added: bool,
-        received: Instant,
-    ) -> Result<(), &'static str> {
+    pub fn saw(&mut self, beat: u64, history: History, added: bool, received: Instant) {
         if beat < self.beat {
-            return Ok(());
+            return;
         }
-        let last = self.history;
-        let is_same = last.incarnation == history.incarnation;
+        let is_same = self.history.incarnation == history.incarnation;
         self.quiet = match (self.quiet, history.watched) {
             (Some(mut quiet), Some(watched)) if is_same => {
                 quiet.saw(watched, received, added);
@@ -61,11 +57,5 @@ impl Past {
             (_, watched) => watched.map(|watched| Watched::new(watched, received)),
         };
         (self.beat, self.history) = (beat, history);
-        if is_same && (history.number < last.number || history.position < last.position) {
-            return Err(
-                "the store's history has gone back without a restart: a backup was put back, or this is a copy",
-            );
-        }
-        Ok(())
     }
 }

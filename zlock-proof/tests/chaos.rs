@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use zlock_testkit::{have_etcd, have_postgres, have_strace, have_zookeeper, limit_to};
+use zlock_testkit::{have_etcd, have_faketime, have_postgres, have_strace, have_zookeeper, limit_to};
 
 /// Two clusters at a time are more than a small machine can do in time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -33,9 +33,11 @@ async fn zookeeper_through_half_a_minute_of_faults() {
 }
 
 #[tokio::test]
-async fn postgres_through_a_promotion_that_loses_commits() {
-    if have_postgres() {
-        chaos(&["--store", "postgres", "--seconds", "15", "--seed", "5"]).await;
+async fn postgres_through_a_promotion_that_loses_commits_and_a_step_back_in_quiet_time() {
+    if have_postgres() && have_faketime() {
+        let text = chaos(&["--store", "postgres", "--seconds", "20", "--seed", "11"]).await;
+        assert!(text.contains("1 promotions that lost commits"), "{text}");
+        assert!(text.contains("set to -3600 s"), "{text}");
     }
 }
 

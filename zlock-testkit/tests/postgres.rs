@@ -211,6 +211,26 @@ async fn a_replica_that_was_cut_off_has_lost_commits_when_it_is_promoted() {
 }
 
 #[tokio::test]
+async fn a_copy_of_its_data_is_put_back_and_a_process_of_it_crashes() {
+    limit_if(have_postgres(), async {
+        let server = PostgresServer::start().await;
+        server
+            .sql("CREATE TABLE t(n int); CREATE UNLOGGED TABLE u AS SELECT 1; INSERT INTO t VALUES (1)")
+            .await;
+        server.save();
+        server.sql("INSERT INTO t VALUES (2)").await;
+        server.crash_process().await;
+        let started = "SELECT pg_postmaster_start_time()";
+        let before = server.sql(started).await;
+        assert_eq!(server.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)").await, "2|0\n");
+        server.restore().await;
+        assert_ne!(server.sql(started).await, before);
+        assert_eq!(server.sql(COUNT).await, "1\n");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn its_clock_steps() {
     limit_if(have_postgres() && have_faketime(), async {
         let server = PostgresServer::builder().own_clock().start().await;

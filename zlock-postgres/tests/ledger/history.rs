@@ -162,15 +162,8 @@ async fn the_crash_of_a_server_process_is_noticed_and_ends_no_session() {
             client.create("/q", &held).await;
             let started = "SELECT extract(epoch FROM pg_postmaster_start_time())::bigint";
             let before = store.number(started).await;
-            let operator = store.connect("postgres").await;
-            let process: i32 = operator.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-            let killed = std::process::Command::new("kill").args(["-9", &process.to_string()]).status();
-            assert!(killed.unwrap().success());
-            until("the server has recovered", async || {
-                let recovered = store.server.try_sql("SELECT 1").await;
-                client.calm.nodes(client.session).await.is_err() && recovered.is_ok()
-            })
-            .await;
+            store.server.crash_process().await;
+            assert!(client.calm.nodes(client.session).await.is_err());
             assert_eq!(store.number(started).await, before);
 
             let client = reconnected(client).await;

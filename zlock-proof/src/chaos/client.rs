@@ -16,13 +16,16 @@ use super::bursts;
 use super::locks::Manner;
 use super::record::Record;
 use super::storage::Visitor;
-use super::told::{Told, socket};
+use super::told::{Told, crowd_file, socket, stop_file};
 use super::waits;
 use super::worker::Worker;
 use crate::history::What;
 
 /// The number of workers in a busy process. They share its session.
 const WORKERS: u32 = 2;
+
+/// The number of tasks of each process in a crowd.
+const CROWD: u32 = 25;
 
 /// Runs the process.
 pub(crate) fn run(args: &[String]) -> ExitCode {
@@ -52,6 +55,7 @@ async fn live(told: Told) {
     if told.manner == Manner::Quiet {
         workers.spawn(waits::run(client.clone(), told.name.clone(), told.folder.clone()));
     }
+    workers.spawn(crowds(told.clone(), client.clone(), record.clone()));
     if told.manner == Manner::Busy && told.url.starts_with("etcd://") {
         let (client, told, record) = (client.clone(), told.clone(), record.clone());
         let bursts = async move { bursts::run(client, &told.name, &told.folder, record).await };
@@ -64,6 +68,27 @@ async fn live(told: Told) {
     // The end is the session's last event.
     session.await.expect("the session's watcher");
     record.write(What::Bye);
+}
+
+/// Runs a crowd whenever it is told to.
+async fn crowds(told: Told, client: Client, record: Arc<Record>) {
+    let told = Told { manner: Manner::Crowd, ..told };
+    while !stop_file(&told.folder).exists() {
+        if crowd_file(&told.folder).exists() {
+            let mut crowd = JoinSet::new();
+            for number in WORKERS..WORKERS + CROWD {
+                let storage = Visitor::connect(&socket(&told.folder)).await.expect("the storage");
+                let mut worker = Worker::new(number, &told, client.clone(), record.clone(), storage);
+                crowd.spawn(async move { worker.once().await });
+            }
+            crowd.join_all().await;
+            // Once for each time that it is told to.
+            while crowd_file(&told.folder).exists() {
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Creates a client outside of any runtime. No behavior may depend on where that happens.

@@ -13,7 +13,7 @@ use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper,
 use super::clock::now;
 use super::etcdctl;
 use super::pair::Pair;
-use super::plan::Role;
+use super::plan::{Role, is_lossy};
 use crate::history::Ns;
 
 /// The ZooKeeper servers' tick.
@@ -79,7 +79,7 @@ impl Cluster {
                 Cluster::Zk(ensemble)
             }
             Store::Etcd => Cluster::Etcd(EtcdCluster::start(3).await),
-            Store::Postgres => Cluster::Postgres(Pair::start(session).await),
+            Store::Postgres => Cluster::Postgres(Pair::start(session, is_lossy(seed)).await),
         }
     }
 

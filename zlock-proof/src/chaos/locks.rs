@@ -6,7 +6,7 @@ use fastrand::Rng;
 use tokio::time::timeout;
 use zlock::{Client, Handoff, Result};
 
-use crate::history::{How, Kind};
+use crate::history::{CROWD, How, Kind};
 use crate::locks::{Holding, Wanted, Way};
 
 /// The paths that busy clients lock.
@@ -25,12 +25,14 @@ const IDLE: [&str; 1] = ["/chaos/mutex"];
 /// A busy client sends requests all the time, so it soon notices missing responses. A quiet client holds a mutex for a long
 /// time or waits for it, so only its session shows it a failure; it also waits on many bytes of paths. An idle client owns no
 /// node for longer than a session timeout between two acquisitions. Its session may have ended unnoticed, so its next lock
-/// depends on what the first create proves.
+/// depends on what the first create proves. A crowd is what a client of any other role becomes for a moment: many tasks that each
+/// acquire one lock once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Busy,
     Quiet,
     Idle,
+    Crowd,
 }
 
 impl Manner {
@@ -54,6 +56,7 @@ impl Manner {
             Manner::Busy => &BUSY,
             Manner::Quiet => &QUIET,
             Manner::Idle => &IDLE,
+            Manner::Crowd => &[CROWD],
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
-use zlock_testkit::{FaultProxy, PostgresServer};
+use zlock_testkit::{FaultProxy, PostgresServer, until};
 
 /// The primary and its replica. Each has a place, whose address stays when another server takes it.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Pair {
     servers: Mutex<[PostgresServer; 2]>,
     places: [FaultProxy; 2],
     primary: AtomicUsize,
+    /// Whether the end of a server ends all sessions.
+    pub(crate) is_lossy: bool,
 }
 
 /// Runs what tests do on a thread of its own: it is not `Send`.
@@ -36,15 +38,20 @@ fn end(id: &str) -> String {
 }
 
 impl Pair {
-    /// Starts the servers, with the schema. After a failover, nothing is locked for the session timeout.
-    pub(crate) async fn start(session: Duration) -> Self {
-        let primary = PostgresServer::builder().own_clock().start().await;
-        let limit = format!("UPDATE zlock.setting SET longest = '{} ms';", session.as_millis());
+    /// Starts the servers, with the schema. Nothing is locked for the session timeout after commits may have been lost. What the servers
+    /// may lose is found out from the replica, or an operator has said that they lose nothing.
+    pub(crate) async fn start(session: Duration, is_lossy: bool) -> Self {
+        let primary =
+            PostgresServer::builder().own_clock().parameter("wal_writer_delay", "10s").start().await;
+        let (class, longest) = (if is_lossy { "auto" } else { "one-server" }, session.as_millis());
+        let limit = format!("UPDATE zlock.setting SET class = '{class}', longest = '{longest} ms';");
         let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
         primary.sql(&schema).await;
         let replica = primary.replica().await;
+        let replicas = "SELECT count(*) FROM pg_stat_replication";
+        until("the replica streams", async || primary.sql(replicas).await.trim_end() == "1").await;
         let places = [FaultProxy::start(primary.addr()).await, FaultProxy::start(replica.addr()).await];
-        Pair { servers: Mutex::new([primary, replica]), places, primary: AtomicUsize::new(0) }
+        Pair { servers: Mutex::new([primary, replica]), places, primary: AtomicUsize::new(0), is_lossy }
     }
 
     fn servers(&self) -> MutexGuard<'_, [PostgresServer; 2]> {
@@ -66,21 +73,59 @@ impl Pair {
     }
 
     /// Lets the primary confirm what its replica never gets, for this time. Then the primary is killed for good, and the
-    /// replica promoted. Another replica takes the other place.
-    pub(crate) async fn promote(&self, lag: Duration) {
+    /// replica promoted, whose clock is set to some seconds after the real one. Another replica takes the other place. Returns the old
+    /// primary, which is stopped.
+    pub(crate) async fn promote(&self, lag: Duration, clock: i64) -> PostgresServer {
         let old = self.primary();
         let (primary, replica) = (self.server(old), self.server(1 - old));
-        let next = apart(async move || {
+        let stopped = primary.clone();
+        apart(async move || {
             replica.cut_off().await;
             sleep(lag).await;
             primary.stop();
             replica.promote().await;
-            replica.replica().await
-        });
-        let next = next.await;
+            replica.step_clock(clock);
+        })
+        .await;
         self.primary.store(1 - old, Ordering::Relaxed);
-        self.places[old].set_upstream(next.addr());
-        self.servers()[old] = next;
+        self.renew_replica().await;
+        stopped
+    }
+
+    /// Kills the primary for good, and starts one that was replaced before in its place, without anything that was committed since.
+    pub(crate) async fn come_back(&self, old: PostgresServer) {
+        self.server(self.primary()).stop();
+        old.restart().await;
+        self.put(self.primary(), old);
+        self.renew_replica().await;
+    }
+
+    /// Lets the primary confirm what it loses after this time, when it is killed and started from a copy of its data.
+    pub(crate) async fn restore(&self, lost: Duration) {
+        let primary = self.server(self.primary());
+        apart(async move || {
+            primary.save();
+            sleep(lost).await;
+            primary.restore().await;
+        })
+        .await;
+        self.renew_replica().await;
+    }
+
+    pub(crate) async fn crash_process(&self) {
+        let primary = self.server(self.primary());
+        apart(async move || primary.crash_process().await).await;
+    }
+
+    /// Starts another replica of the primary in the other place.
+    async fn renew_replica(&self) {
+        let primary = self.server(self.primary());
+        self.put(1 - self.primary(), apart(async move || primary.replica().await).await);
+    }
+
+    fn put(&self, place: usize, server: PostgresServer) {
+        self.places[place].set_upstream(server.addr());
+        self.servers()[place] = server;
     }
 
     /// Makes all commits hang for this time: no replica of that name confirms them.

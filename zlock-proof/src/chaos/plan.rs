@@ -53,8 +53,17 @@ pub(crate) enum ClusterFault {
     /// Half of the clients lose their connections, reach only one follower, and are stopped for this time while they connect to
     /// it. Right after they have connected, the follower is killed.
     StallConnecting(Duration),
-    /// The primary confirms what its replica never gets, for this time. Then it is killed for good, and the replica promoted.
-    Promote(Duration),
+    /// The primary confirms what its replica never gets, for this time. Then it is killed for good, and the replica promoted. In the
+    /// time without grants, the clock of the new primary is set to this many seconds after the real one.
+    Promote(Duration, i64),
+    /// The same, but then the new primary is killed for good, and the old one started again, on its old timeline.
+    ComeBack(Duration),
+    /// The primary confirms what it loses after this time, when it is killed and started from a copy of its data.
+    Restore(Duration),
+    /// One process of the primary is killed, so that all others end.
+    CrashProcess,
+    /// Each client acquires one lock with many tasks.
+    Crowd,
     /// Commits hang for this time.
     HangCommits(Duration),
     /// The primary's clock is set to this many seconds after the real one, or before if negative.
@@ -110,8 +119,12 @@ impl Plan {
         for _ in 1..scale.clients {
             clients.push(track(&mut rng, scale.time, 500..4000, |rng| client_fault(rng, scale)));
         }
-        let fault = if scale.is_pair { pair_fault } else { cluster_fault };
-        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| fault(rng, scale));
+        // No promise covers both a wrong clock and an old primary that is started again.
+        let steps = if seed % 2 == 1 { &STEPS[..] } else { &[] };
+        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| match scale.is_pair {
+            true => pair_fault(rng, scale, steps, is_lossy(seed)),
+            false => cluster_fault(rng, scale),
+        });
         Plan { clients, cluster }
     }
 }
@@ -208,16 +221,30 @@ fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
     }
 }
 
-fn pair_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
+/// Returns `true` if the servers of this run lose commits.
+pub(crate) fn is_lossy(seed: u64) -> bool {
+    !seed.is_multiple_of(3)
+}
+
+fn pair_fault(rng: &mut Rng, scale: Scale, steps: &[i64], is_lossy: bool) -> (ClusterFault, Duration) {
     let session = scale.session;
     let (role, time, again) = (Role::Leader, part(rng, session), Duration::from_secs(2));
-    match rng.u32(..12) {
-        10 | 11 => (ClusterFault::StepClock(STEPS[rng.usize(..STEPS.len())]), session),
-        0 | 1 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
+    let (short, step) = (time.min(session), rng.choice(steps).copied());
+    match rng.u32(..17) {
+        0 | 1 => (ClusterFault::Kill(role, short), short + again),
         2 | 3 => (ClusterFault::Pause(role, time), time + again),
         4 => (ClusterFault::RestartAll, 2 * again),
         5 | 6 => (ClusterFault::HangCommits(time), time + again),
-        _ => (ClusterFault::Promote(time.min(session)), time.min(session) + session + 3 * again),
+        7..=11 if !is_lossy => (ClusterFault::CrashProcess, again),
+        7..=9 => (ClusterFault::Promote(short, step.unwrap_or(0)), short + session + 3 * again),
+        10 | 11 => (ClusterFault::Restore(time), time + session + 3 * again),
+        12 => (ClusterFault::CrashProcess, again),
+        13 => (ClusterFault::Crowd, session + again),
+        _ => match step {
+            Some(step) => (ClusterFault::StepClock(step), session),
+            None if is_lossy => (ClusterFault::ComeBack(short), short + 4 * session + 3 * again),
+            None => (ClusterFault::CrashProcess, again),
+        },
     }
 }
 
@@ -262,7 +289,11 @@ impl ClusterFault {
             ClusterFault::Replace(Replaced::Runs, _) => "leaders replaced behind a cut",
             ClusterFault::Replace(Replaced::Stops, _) => "leaders replaced behind a cut and stopped twice",
             ClusterFault::StallConnecting(_) => "stalls of connecting clients",
-            ClusterFault::Promote(_) => "promotions that lost commits",
+            ClusterFault::Promote(..) => "promotions that lost commits",
+            ClusterFault::ComeBack(_) => "old primaries that came back",
+            ClusterFault::Restore(_) => "restored copies",
+            ClusterFault::CrashProcess => "crashes of one process",
+            ClusterFault::Crowd => "crowds",
             ClusterFault::HangCommits(_) => "times of hanging commits",
             ClusterFault::StepClock(_) => "steps of the clock",
         }
@@ -279,9 +310,18 @@ impl fmt::Display for ClusterFault {
                 write!(f, "{role:?} cut off from the others for {time:?}, but not from clients")
             }
             ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
-            ClusterFault::Promote(lag) => {
-                write!(f, "{lag:?} of commits are lost: the primary is killed, and its replica promoted")
+            ClusterFault::Promote(lag, clock) => write!(
+                f,
+                "{lag:?} of commits are lost: the primary is killed, and its replica promoted; its clock is set to {clock:+} s"
+            ),
+            ClusterFault::ComeBack(lag) => {
+                write!(f, "{lag:?} of commits are lost by a promotion, and the old primary comes back")
             }
+            ClusterFault::Restore(lost) => {
+                write!(f, "{lost:?} of commits are lost: the primary is started from a copy")
+            }
+            ClusterFault::CrashProcess => f.write_str("a process of the primary is killed"),
+            ClusterFault::Crowd => f.write_str("a crowd at one lock"),
             ClusterFault::HangCommits(time) => write!(f, "commits hang for {time:?}"),
             ClusterFault::StepClock(seconds) => write!(f, "the primary's clock is set to {seconds:+} s"),
             ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
@@ -360,19 +400,33 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}");
         }
-        let pair =
-            Plan::new(1, Scale { time: Duration::from_secs(3600), is_pair: true, ..SCALE }).to_string();
+        let pair = |seed| Plan::new(seed, Scale { time: Duration::from_secs(3600), is_pair: true, ..SCALE });
+        let keeps = pair(3).to_string();
+        assert!(keeps.contains("a process of the primary is killed") && !keeps.contains("lost"), "{keeps}");
+        let pair = [pair(1), pair(2)].map(|plan| plan.to_string());
         for part in [
             "Leader killed",
             "Leader stopped",
             "all killed at once",
-            "of commits are lost",
+            "replica promoted; its clock is set to +0 s",
+            "1.5s of commits are lost: the primary is started from a copy",
+            "9s of commits are lost: the primary is started from a copy",
+            "a process of the primary is killed",
+            "a crowd at one lock",
             "commits hang for 9s",
-            "clock is set to +3600 s",
-            "clock is set to -3600 s",
         ] {
-            assert!(pair.contains(part), "{part}");
+            assert!(pair.iter().all(|pair| pair.contains(part)), "{part}");
         }
+        for (part, seed) in [
+            ("primary's clock is set to +3600 s", 1),
+            ("primary's clock is set to -3600 s", 1),
+            ("promoted; its clock is set to +3600 s", 1),
+            ("promoted; its clock is set to -3600 s", 1),
+            ("old primary comes back", 2),
+        ] {
+            assert!(pair[seed - 1].contains(part) && !pair[2 - seed].contains(part), "{part}");
+        }
+        let pair = pair.concat();
         assert!(!pair.contains("disk hangs") && !pair.contains("cut off"), "{pair}");
     }
 }

@@ -54,6 +54,11 @@ pub(crate) fn storm_file(folder: &Path) -> PathBuf {
     folder.join("storm")
 }
 
+/// While this file exists, clients acquire one lock with many tasks.
+pub(crate) fn crowd_file(folder: &Path) -> PathBuf {
+    folder.join("crowd")
+}
+
 /// The socket of the storage.
 pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("storage")

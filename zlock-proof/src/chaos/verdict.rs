@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::world::Log;
 use crate::history::{
     Alive, Findings, Healed, History, Ns, What, Write, errors, fencing, holds, linear, liveness, overlap,
-    signal, storage,
+    pauses, signal, storage,
 };
 
 /// The verdict of a run.
@@ -56,6 +56,7 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
         ("fencing", fencing(histories, &holds, &log.endings)),
         ("linearizability", linear(&holds, &log.endings)),
         ("liveness", liveness(histories, &holds, alive, *healed)),
+        ("liveness", pauses(&holds, &log.disturbances, healed.at, *timeout)),
         ("signals", signal(histories, &log.endings, &log.disturbances, *timeout)),
         ("errors", errors(histories, &log.endings)),
     ];

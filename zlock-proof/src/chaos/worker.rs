@@ -58,7 +58,7 @@ impl Worker {
     async fn rest(&mut self) {
         let time = match self.manner {
             Manner::Idle => self.session.mul_f64(1.0 + self.rng.f64()),
-            Manner::Busy | Manner::Quiet => Duration::from_millis(self.rng.u64(0..40)),
+            Manner::Busy | Manner::Quiet | Manner::Crowd => Duration::from_millis(self.rng.u64(0..40)),
         };
         let until = Instant::now() + time;
         while Instant::now() < until && !stop_file(&self.folder).exists() {
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// Acquires a lock once, and uses it.
-    async fn once(&mut self) {
+    pub(crate) async fn once(&mut self) {
         let lock = Lock::any(self.manner, &mut self.rng);
         let how = match self.rng.u32(..100) {
             _ if self.manner != Manner::Busy => How::Wait,
@@ -129,10 +129,11 @@ impl Worker {
             Manner::Idle if self.rng.bool() => self.rng.u64(300..1500),
             Manner::Busy if self.rng.u32(..12) == 0 => 1500,
             Manner::Busy | Manner::Idle => self.rng.u64(0..40),
+            Manner::Crowd => self.rng.u64(0..10),
         });
         let until = Instant::now() + time;
         // Sometimes until the loss: a worker that releases before a fault cannot lose its lock.
-        let stays = self.manner == Manner::Quiet || self.rng.bool();
+        let stays = self.manner == Manner::Quiet || self.manner != Manner::Crowd && self.rng.bool();
         while self.look(op, guard, look) {
             if Instant::now() >= until && !(stays && self.is_stormy()) {
                 return true;

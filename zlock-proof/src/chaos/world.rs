@@ -14,7 +14,7 @@ use super::cluster::Cluster;
 use super::pair::Pair;
 use super::plan::{ClusterFault, Planned, Role};
 use super::sides::{Side, Sides};
-use super::told::storm_file;
+use super::told::{crowd_file, storm_file};
 use crate::history::{Disturbance, Ending, Ns};
 
 pub(crate) struct World {
@@ -180,9 +180,7 @@ impl World {
                 self.stall_connecting(time).await;
                 self.recovered(Role::Follower, from).await;
             }
-            ClusterFault::Promote(_) | ClusterFault::HangCommits(_) | ClusterFault::StepClock(_) => {
-                unreachable!("{fault}")
-            }
+            _ => unreachable!("{fault}"),
         }
         cluster.leader().await;
     }
@@ -190,7 +188,6 @@ impl World {
     /// Nobody replaces a primary that is away, unless a replica is promoted.
     async fn suffer_with_a_pair(&self, pair: &Pair, fault: ClusterFault) {
         let (cluster, primary, from) = (&self.cluster, pair.primary(), now());
-        let (mut from, mut recovery) = (from, self.session * 2 / 5);
         match fault {
             ClusterFault::Kill(_, away) => {
                 cluster.kill(primary);
@@ -204,25 +201,40 @@ impl World {
                 cluster.resume(primary);
             }
             ClusterFault::HangCommits(time) => pair.hang_commits(time).await,
-            // It excuses nothing.
-            ClusterFault::StepClock(seconds) => {
-                pair.server(primary).step_clock(seconds);
-                self.log().faults += 1;
-                return;
+            ClusterFault::CrashProcess => pair.crash_process().await,
+            // These two excuse nothing.
+            ClusterFault::StepClock(seconds) => pair.server(primary).step_clock(seconds),
+            ClusterFault::Crowd => {
+                std::fs::write(crowd_file(&self.folder), "").expect("a file");
+                sleep(self.session).await;
+                std::fs::remove_file(crowd_file(&self.folder)).expect("a file");
             }
-            ClusterFault::Promote(lag) => {
-                pair.promote(lag).await;
-                // All sessions end, however long they would have lived, and nothing is locked for the longest session timeout.
-                from = from.saturating_sub(nanos(self.session));
-                recovery += self.session * 2;
+            ClusterFault::Promote(lag, clock) => drop(pair.promote(lag, clock).await),
+            ClusterFault::ComeBack(lag) => {
+                let old = pair.promote(lag, 0).await;
+                // Half of that is quiet time.
+                sleep(self.session * 3).await;
+                pair.come_back(old).await;
             }
+            ClusterFault::Restore(lost) => pair.restore(lost).await,
             _ => cluster.restart_all().await,
         }
-        self.disturbed(from, recovery, None);
-        if matches!(fault, ClusterFault::Promote(_)) {
-            // The old primary has answered heartbeats that the new one does not know.
-            self.log().disturbances.iter_mut().filter(|d| d.from == from).for_each(|d| d.misleads = true);
+        match fault {
+            ClusterFault::StepClock(_) | ClusterFault::Crowd => self.log().faults += 1,
+            ClusterFault::Kill(..) | ClusterFault::RestartAll if pair.is_lossy => self.lost_commits(from),
+            ClusterFault::Promote(..) | ClusterFault::ComeBack(_) | ClusterFault::Restore(_) => {
+                self.lost_commits(from)
+            }
+            _ => self.disturbed(from, self.session * 2 / 5, None),
         }
+    }
+
+    /// Records that the servers may have lost commits since then: all sessions end, however long they would have lived, and nothing is
+    /// locked for the longest session timeout. The old primary has answered heartbeats that the new one does not know.
+    fn lost_commits(&self, from: Ns) {
+        let from = from.saturating_sub(nanos(self.session));
+        self.disturbed(from, self.session * 12 / 5, None);
+        self.log().disturbances.iter_mut().filter(|d| d.from == from).for_each(|d| d.misleads = true);
     }
 
     /// Records that a server was stopped for this time.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ending, Findings, History, What};
 
-/// The errors that a client may get during faults.
-const EXPECTED: [&str; 4] = ["SessionLost", "Unavailable", "Timeout", "Busy"];
+/// The errors that a client may get during faults. `Settling` is one of stores without sessions, after a restart.
+const EXPECTED: [&str; 5] = ["SessionLost", "Unavailable", "Timeout", "Busy", "Settling"];
 
 /// The error that a client may get when its session was ended early, because it may notice the deleted node first.
 const BY_HAND: &str = "NodeDeleted";
@@ -70,6 +70,7 @@ mod tests {
     fn errors_that_nobody_expects_are_caught() {
         assert_eq!(bad("2 failed op=1 error=Timeout(Queueing) acquire: /l"), 0);
         assert_eq!(bad("2 failed op=1 error=Busy: acquire /l: another client holds the lock"), 0);
+        assert_eq!(bad("2 failed op=1 error=Settling: create /l: nothing is granted yet"), 0);
         assert_eq!(bad("2 failed op=1 error=Unexpected acquire: /l"), 1);
         assert_eq!(bad("2 got op=1 from=1 token=1 session=1 deadline=9\n3 released op=1 outcome=Err(x)"), 1);
     }

@@ -21,7 +21,7 @@ pub(crate) use event::{Event, How, What};
 pub(crate) use fencing::{Write, fencing, storage};
 pub(crate) use holds::{Ended, Hold, TURN_BITS, holds};
 pub(crate) use linear::linear;
-pub(crate) use liveness::{Alive, Healed, liveness};
+pub(crate) use liveness::{Alive, CROWD, Healed, liveness, pauses};
 pub(crate) use overlap::overlap;
 pub(crate) use picture::picture;
 pub(crate) use signal::{Disturbance, signal};

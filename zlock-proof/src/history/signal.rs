@@ -110,7 +110,7 @@ fn silent(history: &History, findings: &mut Findings) {
 }
 
 /// Returns the total length of the disturbances within a time. A client needs `patience` to notice that a server is silent.
-fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns, patience: Ns) -> Ns {
+pub(super) fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns, patience: Ns) -> Ns {
     let times = disturbances.iter().flat_map(|d| match d.server {
         None => vec![(d.from, d.until)],
         server => {

@@ -188,7 +188,7 @@ impl Case<Quiet> {
             }
             Answer::Alive(number, history, added, is_there) => {
                 let Some(past) = this.past.as_mut().filter(|_| this.session.is_some()) else { return };
-                past.saw(number, history, added, received).expect("nothing goes back");
+                past.saw(number, history, added, received);
                 this.deadline = this.deadline.max(deadline);
                 this.holds &= is_there;
             }

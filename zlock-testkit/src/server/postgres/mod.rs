@@ -2,6 +2,7 @@
 
 mod bouncer;
 mod builder;
+mod disaster;
 mod layout;
 mod psql;
 mod replica;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Label};
 use zlock_postgres::PostgresBackend;
 use zlock_recipes::Client;
@@ -62,6 +62,37 @@ async fn after_a_step_back_a_dead_session_is_found_by_its_future() {
             sleep(TTL / 5).await;
         }
         assert!(began.elapsed() >= TTL, "{:?}", began.elapsed());
+    })
+    .await;
+}
+
+/// The clock of a promoted server is set back by an hour, in its time without grants and after it. Once, nothing was granted until the
+/// clock had caught up (`cargo xtask chaos --store postgres --minutes 7 --seed 420026` with the plan of then).
+#[tokio::test]
+async fn no_step_back_after_a_promotion_keeps_a_lock_from_being_granted() {
+    limit_if(have_faketime(), async {
+        let primary = PostgresServer::builder().own_clock().start().await;
+        drop(backend(&primary).await);
+        primary.sql("UPDATE zlock.setting SET longest = '1 s'").await;
+        let replica = primary.replica().await;
+        replica.catch_up(&primary).await;
+        primary.stop();
+        replica.promote().await;
+        let client = options(&replica.addr().to_string()).with_ttl(TTL);
+        let client = Client::new(PostgresBackend::connect(client).await.unwrap());
+        let mutex = client.mutex(path("back").as_str()).unwrap();
+        for step in [-HOUR, -2 * HOUR] {
+            replica.step_clock(step);
+            let acquired = async {
+                loop {
+                    if let Ok(guard) = mutex.acquire().await {
+                        return guard;
+                    }
+                }
+            };
+            let guard = timeout(20 * TTL, acquired).await.expect("a grant");
+            guard.release().await.unwrap();
+        }
     })
     .await;
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zlock_core::{ErrorKind, Label};
 use zlock_postgres::PostgresBackend;
@@ -119,6 +120,26 @@ async fn a_crash_loses_no_node_that_was_confirmed() {
         until("the server is back", async || server.try_sql("SELECT 1").await.is_ok()).await;
         let observer = observer(&server).await;
         assert_eq!(names(&observer, &lock).await, [node.id.as_str()]);
+    })
+    .await;
+}
+
+/// Many tasks on several threads wake a session that rests, each with a heartbeat. That these overtake each other is no sign of lost
+/// commits, which would end all sessions of the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn heartbeats_that_overtake_each_other_end_no_session() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        for _ in 0..30 {
+            let client = zlock_recipes::Client::new(backend(server).await);
+            let mut tasks = JoinSet::new();
+            for _ in 0..50 {
+                let mutex = client.mutex(path("woken").as_str()).unwrap();
+                tasks.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
+            }
+            tasks.join_all().await;
+            assert_eq!(client.session_events().current().epoch, 1);
+        }
     })
     .await;
 }

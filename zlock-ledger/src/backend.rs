@@ -252,13 +252,9 @@ impl<L: Ledger> Operation<'_, L> {
     }
 
     /// Handles a node that was looked up and does not exist: if it was an own node, another client deleted it, since the session
-    /// lives.
+    /// lives. A node with the same ID may have been created since the look, in this session after one in the last.
     pub(crate) fn missed(&self, node_id: &NodeId) {
-        let own = self.shared.sessions.own();
-        if own.contains(node_id) {
-            tracing::warn!(%node_id, "an own node was deleted by another client");
-            own.report_deleted(node_id);
-        }
+        self.shared.sessions.own().report_missing(self.mark, node_id);
     }
 
     /// Returns the error of an operation whose node no longer exists.

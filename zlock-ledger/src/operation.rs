@@ -17,6 +17,8 @@ pub(crate) struct Operation<'a, L: Ledger> {
     /// What it is about.
     pub(crate) scope: Scope,
     pub(crate) budget: Budget<'a, Live>,
+    /// When it began, among the changes of the own nodes.
+    pub(crate) mark: u64,
 }
 
 impl<'a, L: Ledger> Operation<'a, L> {
@@ -27,7 +29,12 @@ impl<'a, L: Ledger> Operation<'a, L> {
         path: &'a LockPath,
     ) -> Self {
         let budget = Budget::new(&shared.sessions, &shared.options, name, path);
-        Operation { shared, scope: shared.scope(kind, path), budget }
+        Operation {
+            shared,
+            scope: shared.scope(kind, path),
+            budget,
+            mark: shared.sessions.own().mark_of_look(),
+        }
     }
 
     /// Executes a transaction, and records if its outcome is unknown.

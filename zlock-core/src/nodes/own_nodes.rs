@@ -109,6 +109,13 @@ impl OwnNodes {
         *clock
     }
 
+    /// Returns a mark to be taken before the request that looks up one of the session's nodes is sent, for
+    /// [`report_missing`](Self::report_missing). Its cost does not depend on how many nodes there are.
+    #[must_use = "compare the answer with it"]
+    pub fn mark_of_look(&self) -> u64 {
+        self.0.lock().clock
+    }
+
     /// Compares a listing that was requested after `mark`, and reports nodes that were known by then and are missing as
     /// deleted.
     pub fn compare(&self, mark: u64, present: &BTreeSet<NodeId>) {

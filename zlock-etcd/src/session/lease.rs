@@ -435,7 +435,9 @@ pub(crate) async fn compare(
 /// over.
 pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
     let node_id = node.id.clone();
-    if shared.sessions.own().contains(&node_id) {
+    // A node of an earlier session may have the ID of one of this session.
+    let may_be_own = node.session.is_none_or(|session| session == lease.id);
+    if may_be_own && shared.sessions.own().contains(&node_id) {
         report(shared, lease, shared.sessions.own().mark(), vec![node_id], true).await
     } else {
         Ok(())

@@ -100,12 +100,12 @@ async fn a_role_with_few_connections_is_enough() {
         let clients = [zlock::connect(&url).await.unwrap(), zlock::connect(&url).await.unwrap()];
         let mut users = [observer(&server).await, observer(&server).await];
         let work = clients.iter().zip(&mut users).enumerate().map(async |(n, (client, users))| {
-            let fenced = client.mutex(&format!("/few/fenced{n}")).unwrap().acquire().await.unwrap();
+            let fenced = client.mutex(format!("/few/fenced{n}")).unwrap().acquire().await.unwrap();
             let (fence, transaction) = (fenced.postgres_fence().unwrap(), users.transaction().await.unwrap());
             transaction.query_typed(fence.sql(), &fence.params()).await.unwrap();
             let released = async { assert_eq!(fenced.release().await.unwrap(), Release::Released) };
             let others = join_all((0..20).map(async |n| {
-                let mutex = client.mutex(&format!("/few/{}", n % 10)).unwrap();
+                let mutex = client.mutex(format!("/few/{}", n % 10)).unwrap();
                 for _ in 0..3 {
                     assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
                 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::lanes::{is_heavy, side_by_side};
 use crate::programs::{Program, programs};
-use crate::run::{Result, cargo, output, show, target};
+use crate::run::{Result, cargo, output, run as run_command, show, target};
 use crate::setup::set_up;
 use crate::summary::Summary;
 
@@ -51,6 +51,10 @@ pub(crate) fn test(args: &[String]) -> Result {
         set_up()?;
     }
     let programs = build(require)?;
+    // Not beside the tests: it needs every core for minutes, and servers would answer too late.
+    let mut build_pools = pools();
+    build_pools.arg("--no-run");
+    run_command(build_pools)?;
     let built = now();
 
     let mut jobs = Vec::new();
@@ -61,8 +65,8 @@ pub(crate) fn test(args: &[String]) -> Result {
     }
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(everything()).arg("--").args(&filter);
-    let mut pools = cargo(&["test", "--manifest-path", POOLS, "--target-dir"]);
-    pools.arg(target().join("pools")).arg("--").args(&filter);
+    let mut pools = pools();
+    pools.arg("--").args(&filter);
     for (package, source, command) in [("", "doc", docs), ("zlock-pools", "postgres", pools)] {
         let (package, source) = (package.to_owned(), source.to_owned());
         jobs.push((Program { package, source, ..Program::default() }, command));
@@ -70,6 +74,13 @@ pub(crate) fn test(args: &[String]) -> Result {
     let outcome = run_all(jobs, &servers);
     println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
     outcome
+}
+
+/// Returns the command that tests the pools.
+fn pools() -> Command {
+    let mut pools = cargo(&["test", "--manifest-path", POOLS, "--target-dir"]);
+    pools.arg(target().join("pools"));
+    pools
 }
 
 /// Builds all test programs.

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tracing::Instrument as _;
 use zlock_core::{CoordinationBackend, Error, LockPath, Result, Version};
 
 use crate::client::hold_record::Entry;
@@ -241,7 +242,7 @@ impl Guard {
     /// Does the same for a future that is on the heap.
     pub(crate) async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
         // Read when the future runs, not when it is created: in `x.scope(y.scope(f))`, the inner future is created first.
-        Scope::current().and(&self.hold).scope(future).await
+        Scope::current().and(&self.hold).scope(future).instrument(self.hold.span()).await
     }
 
     /// Writes a value under the lock, and releases the lock in the same transaction. If other guards of the hold exist, the lock

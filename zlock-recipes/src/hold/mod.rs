@@ -5,14 +5,16 @@
 use std::mem::replace;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::Span;
+use tracing::field::Empty;
 use zlock_core::{Error, ErrorKind, Label, LockPath, Mutex, Node, Result};
 
 use crate::client::hold_record::{Entry, HoldRecord};
 use crate::client::inner::ClientInner;
 use crate::place::cohort::{Ended, Turn};
-use crate::place::granted::Granted;
+use crate::place::granted::{Granted, lost_kind};
 use crate::place::succession::PlaceHandle;
 use crate::report::{HoldReport, kind};
 
@@ -69,11 +71,22 @@ impl Hold {
         let (label, handle) = (granted.node.label, granted.handle.take());
         let token = granted.fencing_token;
         let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name, token));
-        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %token);
         let record = Arc::new(HoldRecord::new(client.session.clone(), path, report, granted));
-        let (turn, span) = (Mutex::new(turn), Mutex::new(span));
+        let (turn, span) = (Mutex::new(turn), Mutex::new(Span::none()));
         client.register(&record);
         Arc::new(Hold { client, record, handle, turn, span })
+    }
+
+    /// Begins the span of the hold, which was waited for this long.
+    pub(crate) fn begin_span(&self, wait: Duration) {
+        let (kind, wait) = (kind(self.label()), tracing::field::debug(wait));
+        let span = tracing::debug_span!("hold", path = %self.path(), kind, token = %self.fencing_token(), wait, outcome = Empty);
+        *self.span.lock() = span;
+    }
+
+    /// Returns the span, in which closures under the lock run.
+    pub(crate) fn span(&self) -> Span {
+        self.span.lock().clone()
     }
 
     pub(crate) fn record(&self) -> &Arc<HoldRecord> {
@@ -163,7 +176,14 @@ impl Hold {
                 self.status();
             });
         }
-        drop(replace(&mut *self.span.lock(), Span::none()));
+        let span = replace(&mut *self.span.lock(), Span::none());
+        if !span.is_disabled() {
+            let reason = lost_kind(self.status()).as_str();
+            span.record("outcome", reason);
+            if reason != ErrorKind::Released.as_str() {
+                span.in_scope(|| tracing::debug!(reason, "the lock was lost"));
+            }
+        }
     }
 
     /// Converts the only entry, which is a writer's, into a reader's. From here on, the hold counts as a reader's, whatever

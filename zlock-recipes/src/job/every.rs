@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::sleep;
+use tracing::Instrument as _;
 use zlock_core::kit::FailureLog;
 use zlock_core::{ErrorKind, Result, Retry, RetryPolicy};
 
@@ -86,7 +87,7 @@ impl RecurringJob {
             while let Some(run) = ticks.next().await? {
                 let context = JobContext::new(run.context(), run.tick(), run.attempt());
                 let work = caught(Box::pin(async { job(context, run.tick()).await }));
-                let worked = run.run_boxed(Box::pin(work)).await;
+                let worked = run.run_boxed(Box::pin(work.instrument(run.span()))).await;
                 ticks.end(run, worked.map(settled)).await?;
             }
             Ok(())

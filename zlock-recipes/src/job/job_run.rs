@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Span;
 use zlock_core::observer::JobOutcome;
 use zlock_core::{Result, Version};
 
@@ -34,6 +35,11 @@ pub struct JobRun {
 }
 
 impl JobRun {
+    /// Returns the span in which a closure does the work, inside that of the hold.
+    pub(crate) fn span(&self) -> Span {
+        tracing::debug_span!(parent: &self.guard.hold().span(), "job", tick = %self.run.tick, attempt = self.run.attempt)
+    }
+
     /// Returns the tick that the run is for.
     #[must_use]
     pub fn tick(&self) -> Tick {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Instrument as _;
 use zlock_core::{Consistency, Error, ErrorKind, FencingToken, LockPath, Result, Value};
 
 use crate::client::Client;
@@ -263,7 +264,7 @@ impl RecurringJob {
             Err(not_run) => return Ok(not_run.of()),
         };
         let context = JobContext::new(run.context(), tick, run.attempt());
-        let worked = run.run_boxed(Box::pin(async { job(context).await })).await;
+        let worked = run.run_boxed(Box::pin(async { job(context).await }.instrument(run.span()))).await;
         Ok(Outcome::Ran(run.end_as(worked).await?))
     }
 

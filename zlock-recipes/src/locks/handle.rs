@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::time::Instant;
+use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use zlock_core::observer::LockLabels;
 use zlock_core::{Error, ErrorKind, LockPath, Result};
@@ -135,7 +137,7 @@ impl<K: Kind> LockHandle<K> {
                 Some(handoff) => Box::pin(handoff::acquire(request, handoff)),
             }
         };
-        self.enter(acquisition, |_| true).await.map(K::guard)
+        self.enter(acquisition, |guard| Some(guard)).await.map(K::guard)
     }
 
     /// Acquires the lock, waiting for at most `time`, which covers connecting, retries and the wait for its turn.
@@ -173,7 +175,7 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
-        self.enter(within(time), |_| true).await.map(K::guard)
+        self.enter(within(time), |guard| Some(guard)).await.map(K::guard)
     }
 
     /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is ahead in
@@ -210,7 +212,7 @@ impl<K: Kind> LockHandle<K> {
                 Some(handoff) => Box::pin(handoff::try_acquire(request, handoff)),
             }
         };
-        Ok(self.enter(acquisition, Option::is_some).await?.map(K::guard))
+        Ok(self.enter(acquisition, Option::as_ref).await?.map(K::guard))
     }
 
     /// Acquires the lock, runs the future inside the lock's scope, and releases the lock. If the lock is lost, the
@@ -391,15 +393,16 @@ impl<K: Kind> LockHandle<K> {
     pub(crate) async fn enter<'a, T: From<Guard>>(
         &'a self,
         acquisition: impl FnOnce(Request<'a>, Option<Handoff>) -> Acquiring<'a, T>,
-        is_granted: fn(&T) -> bool,
+        granted: fn(&T) -> Option<&Guard>,
     ) -> Result<T> {
         if let Some(entered) = Scope::reenter(self.client.inner(), &self.path, self.kind.label()) {
             return entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)).map(T::from);
         }
         let acquisition = acquisition(self.request(), self.handoff);
         let (wait, span, shutdown) = (self.wait(), self.span(), &self.client.inner().shutdown);
+        let began = (!span.is_disabled()).then(Instant::now);
         let result = {
-            let mut acquisition = pin!(acquisition.instrument(span));
+            let mut acquisition = pin!(acquisition.instrument(span.clone()));
             let mut begun = pin!(shutdown.begun.raised());
             // By hand: `select!` costs several times as much.
             let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
@@ -413,7 +416,15 @@ impl<K: Kind> LockHandle<K> {
                 _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
             }
         };
-        Wait::end(wait, &result, is_granted);
+        let outcome = report::outcome(&result, |output| granted(output).is_some());
+        Wait::end(wait, outcome);
+        if let Some(began) = began {
+            span.record("outcome", outcome.as_str());
+            drop(span);
+            if let Some(guard) = result.as_ref().ok().and_then(granted) {
+                guard.hold().begin_span(began.elapsed());
+            }
+        }
         result
     }
 
@@ -432,6 +443,7 @@ impl<K: Kind> LockHandle<K> {
     }
 
     fn span(&self) -> Span {
-        tracing::debug_span!("acquire", path = %self.path, kind = report::kind(self.kind.label()))
+        let kind = report::kind(self.kind.label());
+        tracing::debug_span!("acquire", path = %self.path, kind, outcome = Empty)
     }
 }

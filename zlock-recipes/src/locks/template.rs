@@ -339,7 +339,7 @@ impl LockTemplate {
         lock.metric_name = Some(self.metric_name.clone());
         let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
-        let mut acquire = pin!(lock.enter(within(whole), |_| true));
+        let mut acquire = pin!(lock.enter(within(whole), |guard| Some(guard)));
         let mut attempt = 1;
         let acquired = loop {
             if attempt == self.attempts || self.wait.is_zero() {

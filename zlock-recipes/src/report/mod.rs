@@ -116,18 +116,24 @@ impl<'a> Wait<'a> {
         Wait { reports, lock, began: Instant::now(), outcome: AcquireOutcome::Cancelled }
     }
 
-    /// Sets the outcome of the acquisition, if it is reported. `is_granted` classifies a success.
-    pub(crate) fn end<T>(wait: Option<Self>, result: &Result<T>, is_granted: impl FnOnce(&T) -> bool) {
-        let Some(mut wait) = wait else { return };
-        wait.outcome = match result {
-            Ok(output) if is_granted(output) => AcquireOutcome::Granted,
-            Ok(_) => AcquireOutcome::Busy,
-            Err(error) => match error.kind() {
-                ErrorKind::Busy => AcquireOutcome::Busy,
-                ErrorKind::Timeout(_) => AcquireOutcome::Timeout,
-                _ => AcquireOutcome::Error,
-            },
-        };
+    /// Sets the outcome of the acquisition, if it is reported.
+    pub(crate) fn end(wait: Option<Self>, outcome: AcquireOutcome) {
+        if let Some(mut wait) = wait {
+            wait.outcome = outcome;
+        }
+    }
+}
+
+/// Returns the outcome of an acquisition. `is_granted` classifies a success.
+pub(crate) fn outcome<T>(result: &Result<T>, is_granted: impl FnOnce(&T) -> bool) -> AcquireOutcome {
+    match result {
+        Ok(output) if is_granted(output) => AcquireOutcome::Granted,
+        Ok(_) => AcquireOutcome::Busy,
+        Err(error) => match error.kind() {
+            ErrorKind::Busy => AcquireOutcome::Busy,
+            ErrorKind::Timeout(_) => AcquireOutcome::Timeout,
+            _ => AcquireOutcome::Error,
+        },
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use tracing::{Instrument as _, Span};
 use zlock_core::{Error, Result};
 
 use crate::guard::scope::Scope;
@@ -218,7 +219,8 @@ impl MultiGuard {
 
     async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
         let within = |scope: Scope, guard: &Guard| scope.and(guard.hold());
-        self.guards.iter().fold(Scope::current(), within).scope(future).await
+        let span = self.guards.last().map_or(Span::none(), |guard| guard.hold().span());
+        self.guards.iter().fold(Scope::current(), within).scope(future).instrument(span).await
     }
 
     /// Releases all the locks, in the reverse order of acquisition, and waits until their stores have done so. A release that

@@ -103,8 +103,8 @@ pub(crate) fn run_all(mut jobs: Vec<(Program, Command)>, servers: &str) -> Resul
             command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
         }
     }
-    // The programs that take longest start first. A large file has many tests. The docs and the pools come before all: most of their
-    // time is the compiler's, which needs every core and would have one at the end.
+    // The programs that take longest start first. A large file has many tests. The docs come before all: most of their time is the
+    // compiler's, which needs every core and would have one at the end.
     let size = |program: &Program| std::fs::metadata(&program.path).map_or(u64::MAX, |file| file.len());
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
     let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));

@@ -70,7 +70,7 @@ async fn live(told: Told) {
     record.write(What::Bye);
 }
 
-/// Runs a crowd whenever it is told to.
+/// Makes a crowd at one lock each time that the crowd's file appears.
 async fn crowds(told: Told, client: Client, record: Arc<Record>) {
     let told = Told { manner: Manner::Crowd, ..told };
     while !stop_file(&told.folder).exists() {
@@ -82,7 +82,7 @@ async fn crowds(told: Told, client: Client, record: Arc<Record>) {
                 crowd.spawn(async move { worker.once().await });
             }
             crowd.join_all().await;
-            // Once for each time that it is told to.
+            // One crowd for each file.
             while crowd_file(&told.folder).exists() {
                 sleep(Duration::from_millis(100)).await;
             }

@@ -88,7 +88,7 @@ impl LiveLeader {
     /// # Cancel safety
     /// Safe: a view that was not returned is returned by the next call.
     pub async fn changed(&mut self) -> Result<LeaderView> {
-        // The task ends after it has told why, or with the runtime.
+        // The task sends the reason before it ends, unless the runtime has ended it.
         let ended = self.seen.changed().await.is_err();
         let seen = self.seen.borrow_and_update();
         match &seen.end {

@@ -9,8 +9,11 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{ErrorKind, observer::Observer, observer::RequestOutcome};
 use zlock_recipes::Client;
 
-/// The time limit of each acquisition.
+/// The minimum time limit of an acquisition.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The time limit of an acquisition is this many times what one takes alone: a disk may be slow.
+const ALONE: u32 = 5;
 
 /// How long a holder works.
 const WORK: Duration = Duration::from_millis(1);
@@ -32,6 +35,8 @@ pub enum Ending {
 pub struct Counted {
     /// The number of tasks.
     pub tasks: usize,
+    /// The time limit of each acquisition.
+    pub patience: Duration,
     /// The number of granted locks.
     pub granted: usize,
     /// The number of creates that were given up before they were answered.
@@ -48,11 +53,11 @@ impl Counted {
     /// # Panics
     /// Panics if not.
     pub fn check(&self) {
-        let Counted { tasks, granted, late, pending, elapsed } = *self;
+        let Counted { tasks, patience, granted, late, pending, elapsed } = *self;
         println!("{self:?}");
         // A store that is too slow for this patience leaves a few creates to try with. Without a limit, each task would send
         // one in each of these times.
-        let tried = FEW * elapsed.div_duration_f64(PATIENCE) as usize;
+        let tried = FEW * elapsed.div_duration_f64(patience) as usize;
         assert!(late <= granted / 2 + tasks + tried, "creates in vain: {self:?}");
         // One for each task that has just dropped its guard, and one for each create that may have been in flight.
         assert!(pending <= tasks + MOST_TURNS, "clean-ups pile up: {self:?}");
@@ -78,12 +83,28 @@ impl Observer for Creates {
     }
 }
 
+/// Returns the time limit of each acquisition on this store.
+async fn patience(client: &Client) -> Duration {
+    let mutex = client.mutex("/overload/alone").unwrap();
+    let mut slowest = Duration::ZERO;
+    for time in 0..5 {
+        let began = Instant::now();
+        mutex.acquire().await.unwrap().release().await.unwrap();
+        // The first one also opens the session.
+        if time > 0 {
+            slowest = slowest.max(began.elapsed());
+        }
+    }
+    PATIENCE.max(ALONE * slowest)
+}
+
 /// Runs tasks in a loop until this many locks were granted: acquire, work, release.
 ///
 /// # Panics
 /// Panics if that takes too long, or if an acquisition fails for another reason than its time limit.
 pub async fn overload(client: &Client, tasks: usize, ending: Ending, grants: usize) -> Counted {
     let (creates, granted) = (Arc::new(Creates::default()), Arc::new(AtomicUsize::new(0)));
+    let patience = patience(client).await;
     client.observe(creates.clone()).unwrap();
     let began = Instant::now();
     let mut running = JoinSet::new();
@@ -92,7 +113,7 @@ pub async fn overload(client: &Client, tasks: usize, ending: Ending, grants: usi
         let granted = granted.clone();
         running.spawn(async move {
             while granted.load(Ordering::SeqCst) < grants {
-                let guard = match mutex.acquire_timeout(PATIENCE).await {
+                let guard = match mutex.acquire_timeout(patience).await {
                     Ok(guard) => guard,
                     Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Timeout(_)) => continue,
                     Err(error) => panic!("{error}"),
@@ -117,7 +138,7 @@ pub async fn overload(client: &Client, tasks: usize, ending: Ending, grants: usi
     };
     let ended = timeout(LIMIT, all).await;
     let (granted, late) = (granted.load(Ordering::SeqCst), creates.late.load(Ordering::SeqCst));
-    let counted = Counted { tasks, granted, late, pending, elapsed: began.elapsed() };
+    let counted = Counted { tasks, patience, granted, late, pending, elapsed: began.elapsed() };
     assert!(ended.is_ok(), "too few were granted: {counted:?}");
     while client.pending_cleanups() > 0 {
         sleep(10 * WORK).await;

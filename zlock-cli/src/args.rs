@@ -230,6 +230,10 @@ pub(crate) struct Run {
     /// The time between SIGTERM and SIGKILL when the lock is about to be lost.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub(crate) kill_after: Duration,
+    /// The longest time for which the command may hold the lock, for example 1h. When it is over, the command is stopped as before a
+    /// loss: SIGTERM and, after --kill-after, SIGKILL. Then the lock is released. By default there is no limit.
+    #[arg(long, value_name = "TIME", value_parser = positive)]
+    pub(crate) max_hold: Option<Duration>,
     /// The exit code if another client holds the lock. An unreachable store is never reported as busy.
     #[arg(long, value_name = "CODE", default_value_t = crate::exit::BUSY)]
     pub(crate) on_busy: u8,
@@ -347,6 +351,7 @@ impl From<Lead> for Run {
             wait: None,
             no_wait: false,
             kill_after,
+            max_hold: None,
             on_busy: crate::exit::BUSY,
             tick: None,
             once: None,

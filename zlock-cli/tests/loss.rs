@@ -48,12 +48,22 @@ struct Round {
 impl Round {
     /// `wrapper` is a program that runs the program that writes the time.
     async fn begin(site: &Site, other: &Client, name: &str, wrapper: &[&str]) -> Self {
+        Round::begin_with(&[], site, other, name, wrapper).await
+    }
+
+    async fn begin_with(
+        options: &[&str],
+        site: &Site,
+        other: &Client,
+        name: &str,
+        wrapper: &[&str],
+    ) -> Self {
         let folder = support::folder();
         let beats = folder.path().join("beats");
         let url = site.url(site.proxy.addr(), SESSION);
-        let mut command = zlock(&["run", "--url", &url, "--kill-after", "200ms", name, "--"]);
-        command.args(wrapper).args(beating()).env(BEATS, &beats);
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut command = zlock(&["run", "--url", &url, "--kill-after", "200ms"]);
+        command.args(options).args([name, "--"]).args(wrapper).args(beating()).env(BEATS, &beats);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
         let zlock = command.spawn().unwrap();
         written(&beats).await;
         let mutex = other.mutex(format!("/{name}")).unwrap();
@@ -474,6 +484,33 @@ async fn a_front_that_is_stopped_loses_nothing(site: &Site) {
     assert_eq!(support::exit_code(child).await, 143);
 }
 
+/// A command that ignores SIGTERM runs for longer than it may, also while its keeper is stopped. The session lives on, so the next
+/// one holds the lock only when the command is dead.
+async fn held_for_too_long(site: &Site) {
+    for is_stopped in [false, true] {
+        let other = site.other().await;
+        let options = ["--max-hold", "400ms"];
+        let round = Round::begin_with(&options, site, &other, "lost/long", &[]).await;
+        let Round { zlock, beats, next, _folder } = round;
+        let front = pid_of(&zlock);
+        if is_stopped {
+            let keeper = keeper_of(front).await;
+            send(keeper, Signal::STOP);
+            sleep(Duration::from_millis(600)).await;
+            send(keeper, Signal::CONT);
+        }
+        let (guard, granted) = next.await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+        assert!(granted > last_beat(&beats), "the command was alive when the next one held the lock");
+        let output = zlock.wait_with_output().await.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(123), "{stderr}");
+        assert!(stderr.contains("lost/long: held for longer than 400ms"), "{stderr}");
+        guard.release().await.unwrap();
+        other.close().await.unwrap();
+    }
+}
+
 async fn too_short_a_session_is_refused(site: &Site) {
     let url = site.url(site.proxy.addr(), SESSION);
     let (code, _, stderr) =
@@ -500,8 +537,9 @@ on_each_store! {
     recovery_takes_nothing_back,
     sigterm_comes_first,
     a_front_that_is_stopped_loses_nothing,
+    held_for_too_long,
     too_short_a_session_is_refused,
 }
 
 // What differs between stores. The others are about the two processes of zlock.
-on_store! { postgres, postgres: link_cut, server_frozen, }
+on_store! { postgres, postgres: link_cut, server_frozen, held_for_too_long, }

@@ -61,6 +61,7 @@ fn locked(folder: &Path, args: &Run) -> Result<(PathBuf, u64), Failure> {
         (args.tick.is_some(), "--tick"),
         (args.once.is_some(), "--once"),
         (args.permits.is_some(), "--permits"),
+        (args.max_hold.is_some(), "--max-hold"),
         (args.candidacy.is_some(), "lead"),
         (args.membership.is_some(), "join"),
     ];

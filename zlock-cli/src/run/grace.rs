@@ -44,6 +44,11 @@ impl Grace {
         left > self.kill_after + self.reserve
     }
 
+    /// Returns the time between SIGTERM and SIGKILL.
+    pub(super) fn kill_after(&self) -> Duration {
+        self.kill_after
+    }
+
     /// Returns when to send SIGTERM.
     pub(super) fn term_at(&self, deadline: Boot) -> Boot {
         self.kill_at(deadline).minus(self.kill_after)

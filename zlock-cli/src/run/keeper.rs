@@ -183,7 +183,7 @@ impl Keeper {
             ignored: self.ignored.clone(),
             link,
         });
-        let watchdog = Watchdog::new(&held, grace, store, link, log);
+        let watchdog = Watchdog::new(&held, (grace, self.args.max_hold), store, link, log);
         let run = match start.and_then(|start| Ok((start, watchdog?))) {
             Ok((start, watchdog)) => self.run_command(start, watchdog).await,
             Err(failure) => Ok(Err(failure)),

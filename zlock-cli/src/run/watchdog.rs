@@ -46,6 +46,10 @@ pub(super) struct Watchdog<'a> {
     deadline: Boot,
     /// `true` once SIGTERM was sent because of a loss. A recovery no longer matters then.
     is_ending: bool,
+    /// The longest hold, and when it is over.
+    max_hold: Option<(Duration, Boot)>,
+    /// `true` once SIGTERM was sent because the longest hold was over.
+    is_overdue: bool,
     /// `true` once somebody has asked for the lock.
     is_asked: bool,
 }
@@ -53,7 +57,7 @@ pub(super) struct Watchdog<'a> {
 impl<'a> Watchdog<'a> {
     pub(super) fn new(
         held: &'a Held,
-        grace: Grace,
+        (grace, max_hold): (Grace, Option<Duration>),
         store: &Store,
         link: &'a mut Link,
         log: &'a mut Log,
@@ -72,6 +76,8 @@ impl<'a> Watchdog<'a> {
             // In the past.
             deadline: Boot::from_nanos(0),
             is_ending: false,
+            max_hold: max_hold.map(|longest| (longest, Boot::now().plus(longest))),
+            is_overdue: false,
             is_asked: false,
         })
     }
@@ -131,6 +137,21 @@ impl<'a> Watchdog<'a> {
             if now >= kill_at {
                 return self.lost("no server responded in time");
             }
+            let mut wake_at = if self.is_ending { kill_at } else { term_at };
+            if let Some((_, over_at)) = self.max_hold {
+                let over_at = if self.is_overdue { over_at.plus(self.grace.kill_after()) } else { over_at };
+                if now >= over_at && self.is_overdue {
+                    return self.overdue();
+                }
+                if now >= over_at {
+                    self.is_overdue = true;
+                    end(child);
+                    let path = held.path();
+                    self.log.say(format!("{path}: the longest hold is over; sent SIGTERM to the command"));
+                    continue;
+                }
+                wake_at = wake_at.min(over_at);
+            }
             if now >= term_at && !self.is_ending {
                 self.is_ending = true;
                 end(child);
@@ -138,7 +159,7 @@ impl<'a> Watchdog<'a> {
             }
             tokio::select! {
                 biased;
-                () = self.alarm.at(if self.is_ending { kill_at } else { term_at }) => {}
+                () = self.alarm.at(wake_at) => {}
                 loss = held.lost() => return End::Lost(loss.to_string()),
                 message = self.link.receive() => match message {
                     Some(Message::Signal(number)) => {
@@ -170,6 +191,8 @@ impl<'a> Watchdog<'a> {
         self.update();
         if self.is_ending {
             self.lost("the lock was about to be lost")
+        } else if self.is_overdue {
+            self.overdue()
         } else if self.held.is_held() && Boot::now() < self.deadline {
             End::Exited(code)
         } else {
@@ -183,6 +206,11 @@ impl<'a> Watchdog<'a> {
             yield_now().await;
         }
         self.update();
+    }
+
+    fn overdue(&self) -> End {
+        let longest = self.max_hold.map(|(longest, _)| longest).unwrap_or_default();
+        self.lost(&format!("held for longer than {longest:?}"))
     }
 
     fn lost(&self, why: &str) -> End {

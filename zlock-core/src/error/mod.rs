@@ -60,6 +60,8 @@ pub enum ErrorKind {
     /// Guards exist that have to be dropped first; nothing was sent. A downgrade was requested while the write lock has other
     /// guards. Or a thread acquires a lock of which it still has a guard, but that lock is lost.
     StillEntered,
+    /// The lock was held for longer than its `max_hold`. It is not lost: no other client holds it before the guard is dropped.
+    HeldTooLong,
     /// Another client uses the semaphore with a different maximum. The message names both. Nothing is held, and
     /// nothing is left behind. Use the same maximum everywhere.
     PermitLimitMismatch,
@@ -137,6 +139,7 @@ impl ErrorKind {
             ErrorKind::Taken => ("taken", "the ID is taken"),
             ErrorKind::UpgradeRefused => ("upgrade_refused", "a read lock cannot become a write lock"),
             ErrorKind::StillEntered => ("still_entered", "other guards of the lock are alive"),
+            ErrorKind::HeldTooLong => ("held_too_long", "held too long"),
             ErrorKind::PermitLimitMismatch => ("permit_limit_mismatch", "the semaphore has another maximum"),
             ErrorKind::SessionLost => ("session_lost", "session lost"),
             ErrorKind::NodeDeleted => ("node_deleted", "own node deleted"),

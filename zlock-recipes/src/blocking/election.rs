@@ -64,6 +64,16 @@ impl LockHandle<crate::Election> {
         LockHandle::of(change(self.into_async()), &driver)
     }
 
+    /// Limits each term, as [`zlock::Election::max_hold`](crate::Election::max_hold) does. A thread is not cancelled:
+    /// [`check`](BlockingGuard::check) says that the time is over.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        let driver = self.driver().clone();
+        Ok(LockHandle::of(self.into_async().max_hold(time)?, &driver))
+    }
+
     /// Sets the name of the election in metrics, as
     /// [`zlock::Election::with_metric_name`](crate::Election::with_metric_name) does.
     ///

@@ -88,6 +88,14 @@ impl RecurringJob {
         self.map(|job| job.period(period))
     }
 
+    /// Limits how long a run takes. A thread is not cancelled: [`JobRun::check`] says that the time is over.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        Ok(RecurringJob { job: self.job.max_hold(time)?, driver: self.driver })
+    }
+
     /// Sets the clock, as [`clock`](crate::job::RecurringJob::clock) of the async version does.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {

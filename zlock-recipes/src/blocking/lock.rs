@@ -261,6 +261,15 @@ impl<K: Kind> LockHandle<crate::LockHandle<K>> {
         Ok(LockHandle { lock: self.lock.with_node_data(data)?, driver: self.driver })
     }
 
+    /// Limits how long the lock is held, as [`zlock::LockHandle::max_hold`](crate::LockHandle::max_hold) does. A thread is not
+    /// cancelled: the guard says that the time is over.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        Ok(LockHandle { lock: self.lock.max_hold(time)?, driver: self.driver })
+    }
+
     /// Sets the name of the lock in metrics, as
     /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name) does.
     ///

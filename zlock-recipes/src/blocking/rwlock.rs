@@ -1,6 +1,7 @@
 //! The blocking read/write lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zlock_core::{LockPath, Result};
 
@@ -73,6 +74,14 @@ impl ReadWriteLock {
     /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(ReadWriteLock { lock: self.lock.with_node_data(data)?, driver: self.driver })
+    }
+
+    /// Limits how long each reader and each writer holds the lock, as [`LockHandle::max_hold`] does.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        Ok(ReadWriteLock { lock: self.lock.max_hold(time)?, driver: self.driver })
     }
 
     /// Sets the name of the lock in metrics, as

@@ -107,6 +107,14 @@ impl LockTemplate {
         self.map(|template| template.with_handoff(handoff))
     }
 
+    /// Limits how long a closure holds its lock, as [`LockHandle::max_hold`](super::LockHandle::max_hold) does.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        self.map(|template| template.max_hold(time))
+    }
+
     /// Sets the name of the template's locks in metrics, as
     /// [`zlock::LockTemplate::with_metric_name`](crate::LockTemplate::with_metric_name) does. Defaults to the template's root.
     ///

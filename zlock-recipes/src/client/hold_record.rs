@@ -3,12 +3,16 @@
 //! It may outlive the hold, and does not keep the client alive.
 
 use std::mem::discriminant;
+use std::sync::OnceLock;
+use std::time::Duration;
 
+use tokio::time::sleep_until;
 use zlock_core::{
-    Error, FencingToken, Label, LockPath, Mutex, Node, NodeId, NodeName, Result, SessionEvents, Signal,
+    Error, ErrorKind, FencingToken, Label, LockPath, Mutex, Node, NodeId, NodeName, Result, SessionEvents, Signal,
     Target,
 };
 
+use crate::hold::limit::Limit;
 use crate::place::granted::{Granted, lost, lost_error, lost_kind};
 use crate::queue::Status;
 use crate::report::HoldReport;
@@ -28,6 +32,8 @@ pub(crate) struct HoldRecord {
     path: LockPath,
     session: SessionEvents,
     granted: Granted,
+    /// The end of the longest hold. Not set without one.
+    limit: OnceLock<Limit>,
     pub(crate) state: Mutex<State>,
     /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
     pub(crate) changed: Signal,
@@ -73,7 +79,12 @@ impl HoldRecord {
         let mut state = State { node, label, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
         let (state, changed) = (Mutex::new(state), Signal::default());
-        HoldRecord { path, session, granted, state, changed, report }
+        HoldRecord { path, session, granted, limit: OnceLock::new(), state, changed, report }
+    }
+
+    /// Sets how long the lock may be held, from now on.
+    pub(crate) fn limit(&self, longest: Duration) {
+        let _ = self.limit.set(Limit::begin(longest));
     }
 
     pub(crate) fn path(&self) -> &LockPath {
@@ -131,10 +142,24 @@ impl HoldRecord {
         }
     }
 
-    /// Returns `true` if the epoch is live, the deadline has not passed, the node was not reported as deleted, and
-    /// there is a guard of this kind. Performs no I/O.
+    /// Returns why the lock must not be used any more: it is lost, or was held for too long. Performs no I/O.
+    pub(crate) fn ended_by(&self) -> Option<ErrorKind> {
+        match self.status() {
+            Status::Live if self.limit.get().is_some_and(Limit::is_over) => {
+                if let Some(report) = &self.report {
+                    report.overdue();
+                }
+                Some(ErrorKind::HeldTooLong)
+            }
+            Status::Live => None,
+            bad => Some(lost_kind(bad)),
+        }
+    }
+
+    /// Returns `true` if the epoch is live, the deadline has not passed, the node was not reported as deleted, the longest hold is
+    /// not over, and there is a guard of this kind. Performs no I/O.
     pub(crate) fn is_held(&self, entry: Entry) -> bool {
-        *self.state.lock().of(entry) > 0 && self.status() == Status::Live
+        *self.state.lock().of(entry) > 0 && self.ended_by().is_none()
     }
 
     /// Returns `true` if a lock with this label is held. Performs no I/O.
@@ -155,13 +180,27 @@ impl HoldRecord {
             biased;
             () = lost(&self.session, self.granted.epoch, &self.granted.deletion) => {}
             () = self.changed.until(|| is_left().then_some(())) => {}
+            () = self.overdue(), if self.limit.get().is_some() => {}
         }
-        self.loss()
+        self.loss("lock")
+    }
+
+    /// Waits until the lock was held for too long.
+    async fn overdue(&self) {
+        match self.limit.get().and_then(Limit::end) {
+            // Boxed, because few locks have a limit.
+            Some(end) => Box::pin(sleep_until(end)).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns the reason why the lock is not held.
-    pub(crate) fn loss(&self) -> Error {
-        lost_error(self.status(), "lock", &self.path)
+    pub(crate) fn loss(&self, operation: &'static str) -> Error {
+        let has_guards = !self.state.lock().is_empty();
+        match (self.ended_by(), self.limit.get()) {
+            (Some(ErrorKind::HeldTooLong), Some(limit)) if has_guards => limit.error(operation, &self.path),
+            _ => lost_error(self.status(), operation, &self.path),
+        }
     }
 }
 

@@ -116,7 +116,7 @@ impl ClientInner {
 impl HeldLocks for ClientInner {
     fn look(&self) {
         for record in self.records() {
-            record.status();
+            record.ended_by();
         }
     }
 }

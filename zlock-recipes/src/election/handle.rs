@@ -73,6 +73,16 @@ impl Election {
         Ok(self)
     }
 
+    /// Limits each term, as [`LockHandle::max_hold`] does. When it is over, [`lead`](Self::lead) cancels the work and campaigns again, so
+    /// another candidate leads next, if there is one.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(mut self, time: Duration) -> Result<Self> {
+        self.lock = self.lock.max_hold(time)?;
+        Ok(self)
+    }
+
     /// Sets the name of the election in the measurements of the client's [`Observer`](zlock_core::observer::Observer), as
     /// [`LockHandle::with_metric_name`] does.
     ///

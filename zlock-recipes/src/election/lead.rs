@@ -199,6 +199,7 @@ impl<'a> Leading<'a> {
             ErrorKind::Closed => self.election.client.inner().shutdown.begun.is_raised(),
             ErrorKind::SessionLost
             | ErrorKind::NodeDeleted
+            | ErrorKind::HeldTooLong
             | ErrorKind::Unavailable
             | ErrorKind::Settling
             | ErrorKind::Timeout(_) => {

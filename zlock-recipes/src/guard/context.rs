@@ -83,7 +83,7 @@ impl LockContext {
     /// # }
     /// ```
     pub fn check(&self) -> Result<()> {
-        if self.is_held() { Ok(()) } else { Err(self.record.loss()) }
+        if self.is_held() { Ok(()) } else { Err(self.record.loss("lock")) }
     }
 
     /// Waits until the lock is lost, and returns why: [`SessionLost`](zlock_core::ErrorKind::SessionLost),

@@ -71,9 +71,9 @@ impl Guard {
 
     /// Creates the guard of another entry in an existing hold. Returns an error if the hold is lost.
     pub(crate) fn reentered(hold: Arc<Hold>, entry: Entry) -> Result<Self> {
-        let good = hold.check(REENTER);
+        let bad = hold.ended_by().map(|_| hold.loss(REENTER));
         let guard = Guard::new(hold, entry);
-        good.map(|()| guard)
+        bad.map_or(Ok(guard), Err)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {

@@ -2,6 +2,8 @@
 //!
 //! A hold has the label that it *counts as*. The label of its node follows, by a relabel.
 
+pub(crate) mod limit;
+
 use std::mem::replace;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Mutex, Node, Result};
 use crate::client::hold_record::{Entry, HoldRecord};
 use crate::client::inner::ClientInner;
 use crate::place::cohort::{Ended, Turn};
-use crate::place::granted::{Granted, lost_kind};
+use crate::place::granted::Granted;
 use crate::place::succession::PlaceHandle;
 use crate::report::{HoldReport, kind};
 
@@ -173,15 +175,15 @@ impl Hold {
     fn ended(&self) {
         if let Some(report) = &self.report {
             report.end(|| {
-                self.status();
+                self.ended_by();
             });
         }
         let span = replace(&mut *self.span.lock(), Span::none());
         if !span.is_disabled() {
-            let reason = lost_kind(self.status()).as_str();
-            span.record("outcome", reason);
-            if reason != ErrorKind::Released.as_str() {
-                span.in_scope(|| tracing::debug!(reason, "the lock was lost"));
+            let reason = self.ended_by();
+            span.record("outcome", reason.unwrap_or(ErrorKind::Released).as_str());
+            if let Some(reason) = reason {
+                span.in_scope(|| tracing::debug!(reason = reason.as_str(), "the lock was lost"));
             }
         }
     }

@@ -240,7 +240,7 @@ impl<S: Schedule> Ticks<S> {
                 return Ok(());
             }
             Ok(Err(_)) => {}
-            Err(error) if error.is_retryable() => {
+            Err(error) if error.is_retryable() || error.kind() == ErrorKind::HeldTooLong => {
                 tracing::warn!(%path, %tick, %error, "a job was cancelled, or its end could not be recorded");
             }
             Err(error) => return Err(error),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Span;
 use zlock_core::observer::JobOutcome;
-use zlock_core::{Result, Version};
+use zlock_core::{ErrorKind, Result, Version};
 
 use crate::guard::Guard;
 use crate::job::clock::Clock;
@@ -98,6 +98,8 @@ impl JobRun {
         match worked {
             Ok(Ok(output)) => self.done().await.map(|()| Ok(output)),
             Ok(Err(error)) => self.failed().await.map(|()| Err(error)),
+            // The lock is still held, so the end can be recorded.
+            Err(error) if error.kind() == ErrorKind::HeldTooLong => self.failed().await.and(Err(error)),
             Err(loss) => {
                 self.reports.report(|observer, name| observer.job_ended(name, JobOutcome::Lost, self.late));
                 Err(loss)

@@ -179,6 +179,16 @@ impl RecurringJob {
         self
     }
 
+    /// Limits how long a run takes, as [`LockHandle::max_hold`](crate::LockHandle::max_hold) does. A run that is cancelled by it counts
+    /// as a failed attempt, which is recorded. [`run`](Self::run) then returns [`HeldTooLong`](ErrorKind::HeldTooLong).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(mut self, time: Duration) -> Result<Self> {
+        self.lock = self.lock.max_hold(time)?;
+        Ok(self)
+    }
+
     /// Sets the clock, for tests. Defaults to the machine's, which tokio's paused time does not move.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {

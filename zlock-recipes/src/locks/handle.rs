@@ -19,6 +19,7 @@ use crate::acquire::{Request, acquire, acquire_within, try_acquire};
 use crate::client::{Client, check_node_data};
 use crate::guard::Guard;
 use crate::guard::scope::Scope;
+use crate::hold::limit;
 use crate::locks::kind::Kind;
 use crate::locks::participants::{Participant, participants};
 use crate::place::cohort::Handoff;
@@ -53,6 +54,7 @@ pub struct LockHandle<K> {
     pub(super) metric_name: Option<Arc<str>>,
     /// The maximum of permits, if it is a value that may change.
     pub(super) shared_max: Option<Counter>,
+    pub(super) max_hold: Option<Duration>,
     pub(super) kind: K,
 }
 
@@ -67,6 +69,7 @@ impl<K: Kind> LockHandle<K> {
             handoff: None,
             metric_name: None,
             shared_max: None,
+            max_hold: None,
             kind,
         })
     }
@@ -80,6 +83,7 @@ impl<K: Kind> LockHandle<K> {
             handoff: self.handoff,
             metric_name: self.metric_name.clone(),
             shared_max: self.shared_max.clone(),
+            max_hold: self.max_hold,
             kind,
         }
     }
@@ -368,6 +372,39 @@ impl<K: Kind> LockHandle<K> {
         Ok(self)
     }
 
+    /// Limits how long the lock is held, from each grant on. Entering it again does not extend that. By default there is no limit.
+    ///
+    /// When the time is over, the lock counts as not held: what [`run`](Self::run) and templates run is cancelled at its current await
+    /// point, and guards say so by [`lost`](crate::LockContext::lost), [`check`](crate::LockContext::check) and
+    /// [`is_held`](crate::LockContext::is_held), with the kind [`HeldTooLong`](zlock_core::ErrorKind::HeldTooLong). The lock is
+    /// released when the guard is dropped, and not before: until then the session keeps every other client out. So a task that never
+    /// ends, or a thread, which nothing can cancel, keeps the lock. ShedLock's `lockAtMostFor` gives such a lock to the next client
+    /// while it is still in use.
+    ///
+    /// The time is that of the monotonic clock. On Linux and macOS, this clock stands still while the machine sleeps.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    /// use zlock::ErrorKind;
+    ///
+    /// let mutex = client.mutex("/app/orders/42")?.max_hold(Duration::from_secs(60))?;
+    /// let hangs = mutex.run(std::future::pending::<()>()).await;
+    /// assert_eq!(hangs.unwrap_err().kind(), ErrorKind::HeldTooLong);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_hold(mut self, time: Duration) -> Result<Self> {
+        self.max_hold = Some(limit::check(time, self.path.as_str())?);
+        Ok(self)
+    }
+
     /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults
     /// to no name. Several locks may have the same name.
     ///
@@ -416,6 +453,9 @@ impl<K: Kind> LockHandle<K> {
                 _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
             }
         };
+        if let (Some(longest), Some(guard)) = (self.max_hold, result.as_ref().ok().and_then(granted)) {
+            guard.hold().limit(longest);
+        }
         let outcome = report::outcome(&result, |output| granted(output).is_some());
         Wait::end(wait, outcome);
         if let Some(began) = began {

@@ -1,6 +1,7 @@
 //! Curator's `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zlock_core::{LockPath, Result};
 
@@ -186,6 +187,14 @@ impl ReadWriteLock {
     /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadWriteLock)
+    }
+
+    /// Limits how long each reader and each writer holds the lock, as [`LockHandle::max_hold`](crate::LockHandle::max_hold).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        self.0.max_hold(time).map(ReadWriteLock)
     }
 
     /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).

@@ -358,6 +358,14 @@ impl Semaphore {
         Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
     }
 
+    /// Limits how long permits are held, as [`LockHandle::max_hold`](crate::LockHandle::max_hold).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(self, time: Duration) -> Result<Self> {
+        Ok(Semaphore { all: self.all.max_hold(time)?, max: self.max })
+    }
+
     /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
     #[must_use]
     pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {

@@ -11,6 +11,7 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 use crate::client::Client;
 use crate::guard::Guard;
 use crate::guard::context::LockContext;
+use crate::hold::limit;
 use crate::locks::handle::{LockHandle, within};
 use crate::locks::kind::Kind;
 use crate::locks::kind::sealed::Sealed as _;
@@ -54,6 +55,7 @@ pub struct LockTemplate {
     attempts: u32,
     cancel_on_loss: bool,
     handoff: Option<Handoff>,
+    max_hold: Option<Duration>,
     /// The name of the locks in measurements.
     metric_name: Arc<str>,
 }
@@ -90,6 +92,7 @@ impl Client {
             attempts: 2,
             cancel_on_loss: true,
             handoff: None,
+            max_hold: None,
             metric_name: if given == "/" { "/" } else { root }.into(),
         })
     }
@@ -295,6 +298,16 @@ impl LockTemplate {
         self.check_handoff()
     }
 
+    /// Limits how long a closure holds its lock, as [`LockHandle::max_hold`](crate::LockHandle::max_hold) does. A closure whose
+    /// time is over is cancelled. With [`cancel_on_loss(false)`](Self::cancel_on_loss), it is told by its [`LockContext`].
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
+    pub fn max_hold(mut self, time: Duration) -> Result<Self> {
+        self.max_hold = Some(limit::check(time, &self.root)?);
+        Ok(self)
+    }
+
     /// Sets the name of the template's locks in measurements, as
     /// [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name). Defaults to the template's root.
     #[must_use]
@@ -335,7 +348,7 @@ impl LockTemplate {
     /// Acquires the lock of this name within `wait * attempts`, and logs each elapsed wait.
     pub(crate) async fn acquire(&self, name: &str) -> Result<Guard> {
         let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
-        lock.handoff = self.handoff;
+        (lock.handoff, lock.max_hold) = (self.handoff, self.max_hold);
         lock.metric_name = Some(self.metric_name.clone());
         let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);

@@ -150,6 +150,8 @@ pub(crate) struct HoldReport {
     kind: &'static str,
     name: Option<Arc<str>>,
     began: Instant,
+    /// `true` once it was reported that the lock is held for too long.
+    is_overdue: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -160,8 +162,14 @@ impl HoldReport {
         name: Option<&Arc<str>>,
         token: FencingToken,
     ) -> Self {
-        let (kind, name, ended) = (kind(label), name.cloned(), AtomicBool::new(false));
-        let report = HoldReport { reports: reports.clone(), kind, name, began: Instant::now(), ended };
+        let report = HoldReport {
+            reports: reports.clone(),
+            kind: kind(label),
+            name: name.cloned(),
+            began: Instant::now(),
+            is_overdue: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        };
         report.reports.to(|observer| observer.hold_started(report.lock()));
         if label == Label::Candidate {
             report.reports.to(|observer| observer.term_started(report.lock(), token));
@@ -178,6 +186,13 @@ impl HoldReport {
         if !self.ended.swap(true, Ordering::Relaxed) {
             self.reports.to(|observer| observer.lock_lost(self.lock(), reason));
             self.reports.to(|observer| observer.hold_ended(self.lock(), since(self.began)));
+        }
+    }
+
+    /// Reports that the lock is held for too long. The hold goes on.
+    pub(crate) fn overdue(&self) {
+        if !self.is_overdue.swap(true, Ordering::Relaxed) {
+            self.reports.to(|observer| observer.lock_lost(self.lock(), ErrorKind::HeldTooLong));
         }
     }
 

@@ -13,6 +13,7 @@ pub mod input;
 pub mod jobs;
 pub mod kinds;
 pub mod links;
+pub mod longest_hold;
 pub mod members;
 pub mod multi;
 pub mod mutual;

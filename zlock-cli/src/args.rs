@@ -78,9 +78,9 @@ pub(crate) enum Command {
     /// A job is running as long as its lock is held, and has died if its run has begun and nobody holds it. It is overdue if it
     /// has not succeeded for two periods.
     #[command(
-        after_help = "Examples:\n  zlock jobs\n  zlock jobs jobs --json | jq '.jobs[] | select(.overdue)'"
+        after_help = "Examples:\n  zlock jobs\n  zlock jobs --history jobs/nightly-report\n  zlock jobs jobs --json | jq '.jobs[] | select(.overdue)'"
     )]
-    Jobs(Below),
+    Jobs(Jobs),
     /// Shows the holders and waiters of a lock, in queue order.
     #[command(after_help = "Examples:\n  zlock who jobs/backup\n  zlock who --json jobs/backup")]
     Who(Lock),
@@ -488,6 +488,16 @@ pub(crate) struct Below {
     /// The path to search below. Defaults to the URL's path.
     #[arg(value_name = "PREFIX", value_parser = path)]
     pub(crate) prefix: Option<LockPath>,
+}
+
+/// What `zlock jobs` shows.
+#[derive(Debug, Args)]
+pub(crate) struct Jobs {
+    #[command(flatten)]
+    pub(crate) below: Below,
+    /// Shows the last runs of one job, up to ten, the latest first. A run without an end has died, or goes on.
+    #[arg(long, requires = "prefix")]
+    pub(crate) history: bool,
 }
 
 /// Asks the holders of a lock to release it, or removes one of them.

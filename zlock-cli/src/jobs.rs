@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use zlock::job::{Run, RunState, Tick};
+use zlock::job::{PastRun, Run, RunState, Tick};
 use zlock::{Client, ErrorKind, LockPath};
 
-use crate::args::Below;
+use crate::args::{Below, Jobs};
 use crate::exit::{Failure, say};
 use crate::output::{clean, json_text, now, print_row, printable, write};
 use crate::store::{Count, Target};
@@ -18,7 +18,54 @@ use crate::store::{Count, Target};
 /// The number of records that are requested at the same time.
 const IN_FLIGHT: usize = 64;
 
-pub(crate) async fn jobs(args: Below) -> Result<ExitCode, Failure> {
+pub(crate) async fn jobs(args: Jobs) -> Result<ExitCode, Failure> {
+    match &args.below.prefix {
+        Some(path) if args.history => history(&args.below, path).await,
+        _ => list(args.below).await,
+    }
+}
+
+/// Shows the last runs of one job.
+async fn history(args: &Below, path: &LockPath) -> Result<ExitCode, Failure> {
+    const TITLES: [&str; 6] = ["TICK", "STATE", "ATTEMPT", "BEGAN", "ENDED", "BY"];
+    const WIDTHS: [usize; 6] = [20, 7, 7, 24, 24, 0];
+
+    let store = Target::of(&args.store)?.connect().await?;
+    let client = Client::new(store.backend.clone());
+    let job = read(&client, path).await?;
+    let _ = client.close().await;
+    let Some(job) = job else { return Err(Failure::failed(format!("{path}: no job has run here"))) };
+    let runs = job.runs();
+    if args.format.json {
+        let runs: Vec<_> = runs.iter().map(|(state, run)| past_json(state, run)).collect();
+        write(json_text(&json!({ "job": path.as_str(), "runs": runs })).as_bytes())?;
+        write(b"\n")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print_row(&TITLES.map(str::to_owned), WIDTHS)?;
+    for (state, run) in runs {
+        let time = |tick: Option<Tick>| tick.map_or_else(|| "-".to_owned(), |tick| tick.to_string());
+        let tick = Some(run.tick).filter(|tick| tick.millis() > 0);
+        let (attempt, by) = (run.attempt.to_string(), printable(run.by.as_bytes()));
+        let row = [time(tick), state.to_owned(), attempt, time(Some(run.began)), time(run.ended), by];
+        print_row(&row, WIDTHS)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn past_json(state: &str, run: &PastRun) -> Value {
+    let time = |tick: Option<Tick>| tick.map(|tick| tick.to_string());
+    json!({
+        "tick": time(Some(run.tick).filter(|tick| tick.millis() > 0)),
+        "state": state,
+        "attempt": run.attempt,
+        "began": time(Some(run.began)),
+        "ended": time(run.ended),
+        "by": run.by,
+    })
+}
+
+async fn list(args: Below) -> Result<ExitCode, Failure> {
     let target = Target::of(&args.store)?;
     // Connecting first: its errors say what is wrong with each server.
     let store = target.connect().await?;
@@ -81,6 +128,16 @@ impl Job {
         let last = self.run.last_done.unwrap_or(self.run.first);
         let late = now.duration_since(last.time()).unwrap_or(Duration::ZERO);
         self.run.period.map(|period| late > period.saturating_mul(2))
+    }
+
+    /// Returns the last runs with their states, the latest first, with the one that has not ended.
+    fn runs(&self) -> Vec<(&'static str, PastRun)> {
+        let past = self.run.history.iter().map(|run| match run.state {
+            RunState::Started => ("died", run.clone()),
+            state => (state.as_str(), run.clone()),
+        });
+        let last = (self.run.state == RunState::Started).then(|| (self.state, self.run.unended()));
+        last.into_iter().chain(past).collect()
     }
 
     /// Returns the tick, which runs for a key do not have.

@@ -67,7 +67,7 @@ async fn locks_are_seen_and_a_holder_is_asked_to_release() {
         press(&mut top, "\r");
         top.shows("exclusive").await;
         press(&mut top, "\x1b");
-        top.shows("LONGEST").await;
+        top.shows("QUEUED").await;
         // Asked first: another key sends nothing.
         press(&mut top, "r");
         top.shows("/jobs/backup").await;
@@ -102,7 +102,7 @@ async fn a_silent_store_keeps_nobody_here() {
         let url = format!("etcd://{}/silent?session_timeout=10m&operation_timeout=10m", proxy.addr());
         for end in ["q", "\x03", ""] {
             let mut top = top(&url);
-            top.shows("LONGEST").await;
+            top.shows("QUEUED").await;
             proxy.freeze().await;
             // A look is under way for longer than the time between two.
             let before = proxy.bytes_to_client();

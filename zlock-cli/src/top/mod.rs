@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use zlock::{Client, LockPath, Participant};
+use zlock::{Client, LockPath};
 
 use self::screen::Screen;
 use self::view::{Line, Order, Seen, TITLES, sorted};
@@ -76,7 +76,7 @@ struct State {
     is_typing: bool,
     selected: usize,
     /// The lock whose queue is shown.
-    open: Option<(LockPath, Vec<Participant>)>,
+    open: Option<(LockPath, Vec<[String; 7]>)>,
     /// The lock whose holders are to be asked to release it, once that is confirmed.
     asking: Option<LockPath>,
     message: String,
@@ -131,7 +131,7 @@ async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Res
                     if let Some((path, queue)) = &mut state.open
                         && let Ok(found) = client.mutex(&*path)?.participants().await
                     {
-                        *queue = found;
+                        *queue = seen.rows(path, &found, Instant::now());
                     }
                     next = Instant::now() + args.every;
                 }

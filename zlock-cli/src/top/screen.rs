@@ -10,10 +10,9 @@ use ratatui::text::Line as Text;
 use ratatui::widgets::{Row, Table, TableState};
 
 use super::State;
-use super::view::{Line, TITLES};
+use super::view::{Line, OF_QUEUE, TITLES};
 use crate::exit::Failure;
 use crate::output::{clean, lost};
-use crate::participant::{self, TITLES as OF_QUEUE};
 
 /// The terminal, which is restored when this is dropped.
 pub(super) struct Screen(DefaultTerminal);
@@ -50,19 +49,17 @@ fn draw(frame: &mut Frame<'_>, lines: &[Line], state: &State) {
     frame.render_widget(Text::styled(title, bold), head);
     match &state.open {
         Some((_, queue)) => {
-            let rows = queue.iter().map(|one| {
-                let [state, kind, token, _, _, revoked, who] = participant::row(one);
-                Row::new([state, kind, token, revoked, who])
-            });
-            let [state, kind, token, _, _, revoked, who] = OF_QUEUE;
-            let widths = [5, 10, 12, 8].map(Constraint::Length).into_iter().chain([Constraint::Fill(1)]);
-            let table =
-                Table::new(rows, widths).header(Row::new([state, kind, token, revoked, who]).style(bold));
-            frame.render_widget(table, body);
+            // A token is of use only as a whole.
+            let token = queue.iter().map(|row| row[2].len()).fold(OF_QUEUE[2].len(), usize::max);
+            let token = u16::try_from(token).unwrap_or(u16::MAX);
+            let widths = [5, 10, token, 6, 6, 7].map(Constraint::Length);
+            let widths = widths.into_iter().chain([Constraint::Fill(1)]);
+            let table = Table::new(queue.iter().cloned().map(Row::new), widths);
+            frame.render_widget(table.header(Row::new(OF_QUEUE).style(bold)), body);
         }
         None => {
             let rows = lines.iter().map(|line| Row::new(line.cells()));
-            let widths = [5, 5, 8]
+            let widths = [5, 5, 6, 5]
                 .map(Constraint::Length)
                 .into_iter()
                 .chain([Constraint::Fill(3), Constraint::Fill(2)]);
@@ -103,7 +100,8 @@ mod tests {
     fn shown(width: u16, state: &State) -> Vec<String> {
         let path = LockPath::new("/jobs/a-name-that-is-longer-than-it-should-be/and-goes-on").unwrap();
         let waited = Some(Duration::from_secs(7));
-        let line = Line { path, holders: 1, waiters: 12, waited, holder: "web1 pid 7".into() };
+        let held = Some(Duration::from_secs(70));
+        let line = Line { path, holders: 1, waiters: 12, waited, held, holder: "web1 pid 7".into() };
         let mut terminal = Terminal::new(TestBackend::new(width, 5)).unwrap();
         terminal.draw(|frame| draw(frame, &[line], state)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -116,10 +114,18 @@ mod tests {
     fn eighty_columns_are_enough() {
         let rows = shown(80, &State::default());
         assert_eq!(rows[0], "zlock top  1 locks, by waiters");
-        assert_eq!(rows[1], "HOLD  WAIT  LONGEST  LOCK                                HOLDER");
-        assert!(rows[2].starts_with("1     12    7s       /jobs/a-name-that"), "{rows:?}");
+        assert_eq!(rows[1], "HOLD  WAIT  QUEUED HELD  LOCK                             HOLDER");
+        assert!(rows[2].starts_with("1     12    7s     70s   /jobs/a-name-that"), "{rows:?}");
         assert!(rows[2].ends_with("web1 pid 7"), "{rows:?}");
         assert_eq!(rows[4], "Enter queue  s sort  / filter  r ask to release  q quit");
+    }
+
+    #[test]
+    fn a_token_is_shown_whole() {
+        let row = ["holds", "exclusive", "12345678901234567890.17", "7s", "3s", "no", "web1 pid 7"];
+        let open = Some((LockPath::new("/a").unwrap(), vec![row.map(str::to_owned)]));
+        let rows = shown(80, &State { open, ..State::default() });
+        assert!(rows[2].contains("12345678901234567890.17 7s     3s"), "{rows:?}");
     }
 
     #[test]

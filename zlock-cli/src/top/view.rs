@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use zlock::{LockPath, Participant};
 
 use crate::output::clean;
-use crate::participant::who;
+use crate::participant::{self, who};
 use crate::store::Row;
 
 /// A lock with holders or waiters.
@@ -18,16 +18,19 @@ pub(super) struct Line {
     pub(super) waiters: usize,
     /// How long its first waiter has been seen waiting.
     pub(super) waited: Option<Duration>,
+    /// How long its first holder has been seen holding.
+    pub(super) held: Option<Duration>,
     /// The holder that this lock was seen with, or the first of several.
     pub(super) holder: String,
 }
 
 impl Line {
-    pub(super) fn cells(&self) -> [String; 5] {
+    pub(super) fn cells(&self) -> [String; 6] {
         [
             self.holders.to_string(),
             self.waiters.to_string(),
-            self.waited.map_or_else(|| "-".to_owned(), shown),
+            shown(self.waited),
+            shown(self.held),
             clean(self.path.as_str()),
             self.holder.clone(),
         ]
@@ -35,7 +38,10 @@ impl Line {
 }
 
 /// Titles of the columns. The second last is the one that may be long.
-pub(super) const TITLES: [&str; 5] = ["HOLD", "WAIT", "LONGEST", "LOCK", "HOLDER"];
+pub(super) const TITLES: [&str; 6] = ["HOLD", "WAIT", "QUEUED", "HELD", "LOCK", "HOLDER"];
+
+/// Titles of the columns of a queue.
+pub(super) const OF_QUEUE: [&str; 7] = ["STATE", "KIND", "TOKEN", "QUEUED", "HELD", "REVOKED", "WHO"];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
@@ -63,22 +69,43 @@ impl Order {
     }
 }
 
-/// When each waiter was first seen. etcd does not report when a client joined, and the clocks of servers differ.
+/// When each participant was first seen, and first seen holding. etcd does not report when a client joined, and the clocks of servers
+/// differ.
 #[derive(Debug, Default)]
-pub(super) struct Seen(BTreeMap<(LockPath, String), Instant>);
+pub(super) struct Seen(BTreeMap<(LockPath, String), (Instant, Option<Instant>)>);
 
 impl Seen {
-    /// Makes a line of a lock, and notes its waiters.
+    /// Notes a participant. Returns for how long it has been seen in the queue, and holding.
+    fn see(&mut self, path: &LockPath, one: &Participant, now: Instant) -> (Duration, Option<Duration>) {
+        let key = (path.clone(), one.name.as_str().to_owned());
+        let (queued, held) = self.0.entry(key).or_insert((now, None));
+        if one.is_holder {
+            held.get_or_insert(now);
+        }
+        let since = |then: Instant| now.saturating_duration_since(then);
+        (since(*queued), held.map(since))
+    }
+
+    /// Makes a line of a lock, and notes its participants.
     pub(super) fn line(&mut self, row: &Row, queue: &[Participant], now: Instant) -> Line {
-        let mut waited = None;
-        for waiter in queue.iter().filter(|one| !one.is_holder) {
-            let key = (row.path.clone(), waiter.name.as_str().to_owned());
-            let since = *self.0.entry(key).or_insert(now);
-            waited = waited.max(Some(now.saturating_duration_since(since)));
+        let (mut waited, mut longest) = (None, None);
+        for one in queue {
+            let (queued, held) = self.see(&row.path, one, now);
+            if one.is_holder { longest = longest.max(held) } else { waited = waited.max(Some(queued)) }
         }
         let holder = queue.iter().find(|one| one.is_holder).and_then(who);
         let (path, holder) = (row.path.clone(), holder.unwrap_or_else(|| "-".to_owned()));
-        Line { path, holders: row.holders, waiters: row.waiters, waited, holder }
+        Line { path, holders: row.holders, waiters: row.waiters, waited, held: longest, holder }
+    }
+
+    /// Makes the rows of a queue, and notes its participants.
+    pub(super) fn rows(&mut self, path: &LockPath, queue: &[Participant], now: Instant) -> Vec<[String; 7]> {
+        let row = |one: &Participant| {
+            let (queued, held) = self.see(path, one, now);
+            let [state, kind, token, _, _, revoked, who] = participant::row(one);
+            [state, kind, token, shown(Some(queued)), shown(held), revoked, who]
+        };
+        queue.iter().map(row).collect()
     }
 
     /// Forgets waiters that have left: those that no queue of this round contains.
@@ -101,8 +128,9 @@ pub(super) fn sorted(mut lines: Vec<Line>, order: Order, filter: &str) -> Vec<Li
     lines
 }
 
-/// Formats a duration in a few characters: `7s`, `12m`, `3h`.
-fn shown(time: Duration) -> String {
+/// Formats a duration in a few characters: `7s`, `12m`, `3h`, or `-`.
+fn shown(time: Option<Duration>) -> String {
+    let Some(time) = time else { return "-".to_owned() };
     match time.as_secs() {
         seconds @ 0..600 => format!("{seconds}s"),
         seconds @ 600..36_000 => format!("{}m", seconds / 60),
@@ -116,7 +144,8 @@ mod tests {
 
     fn line(path: &str, waiters: usize, seconds: Option<u64>) -> Line {
         let path = LockPath::new(path).unwrap();
-        Line { path, holders: 1, waiters, waited: seconds.map(Duration::from_secs), holder: "h".into() }
+        let waited = seconds.map(Duration::from_secs);
+        Line { path, holders: 1, waiters, waited, held: None, holder: "h".into() }
     }
 
     #[test]
@@ -134,8 +163,8 @@ mod tests {
     #[test]
     fn times_are_short() {
         for (seconds, text) in [(0, "0s"), (599, "599s"), (600, "10m"), (36_000, "10h")] {
-            assert_eq!(shown(Duration::from_secs(seconds)), text);
+            assert_eq!(shown(Some(Duration::from_secs(seconds))), text);
         }
-        assert_eq!(line("/a", 0, None).cells()[2], "-");
+        assert_eq!(line("/a", 0, None).cells()[2..4], ["-", "-"]);
     }
 }

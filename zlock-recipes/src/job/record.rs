@@ -12,6 +12,7 @@
 //! done: 2026-11-24T21:00:00Z
 //! next: 2026-11-24T22:00:00Z
 //! period: 3600s
+//! ran: 2026-11-24T21:00:00Z done 1 2026-11-24T21:00:00.020Z 2026-11-24T21:00:00.123Z web-1 pid 77
 //! ```
 //!
 //! The first line has the version of the format. Later programs may add fields; this one keeps those that it does not know.
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use zlock_core::{Error, ErrorKind, Excerpt, FencingToken, LockPath, Result};
 
+use crate::job::past_run::PastRun;
 use crate::job::tick::Tick;
 
 const FIRST_LINE: &str = "zlock job ";
@@ -48,6 +50,10 @@ impl RunState {
             RunState::Done => "done",
             RunState::Failed => "failed",
         }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        [RunState::Started, RunState::Done, RunState::Failed].into_iter().find(|state| state.as_str() == text)
     }
 }
 
@@ -84,6 +90,8 @@ pub struct Run {
     pub next: Option<Tick>,
     /// The longest time between two ticks, if the process knew it.
     pub period: Option<Duration>,
+    /// The last runs that have ended, the latest first: at most ten, within 4,000 bytes. Each attempt is one.
+    pub history: Vec<PastRun>,
     /// The fields that this version does not know.
     other: Vec<(String, String)>,
 }
@@ -99,6 +107,13 @@ impl Run {
         since: Tick,
     ) -> Self {
         let (last_done, other) = before.map(|run| (run.last_done, run.other.clone())).unwrap_or_default();
+        let history = match before {
+            // Its process has died.
+            Some(run) if run.state == RunState::Started => {
+                run.unended().before(&run.history)
+            }
+            before => before.map(|run| run.history.clone()).unwrap_or_default(),
+        };
         let first = before.map_or(tick, |run| run.first);
         // For people to read. Bytes that are no text take three times as much room.
         let by = Excerpt::of(&by.split(char::is_control).collect::<Vec<_>>().join(" ")).to_string();
@@ -114,6 +129,7 @@ impl Run {
             doubted: Vec::new(),
             next: None,
             period: None,
+            history,
             other,
         }
     }
@@ -121,7 +137,14 @@ impl Run {
     /// Returns the run as it is when it has ended.
     pub(crate) fn ended(&self, state: RunState, since: Tick) -> Self {
         let last_done = if state == RunState::Done { Some(self.tick) } else { self.last_done };
-        Run { state, since, last_done, ..self.clone() }
+        let history = PastRun::of(self, state, Some(since)).before(&self.history);
+        Run { state, since, last_done, history, ..self.clone() }
+    }
+
+    /// Returns a run that has not ended as it will be in the [`history`](Self::history) if its process dies.
+    #[must_use]
+    pub fn unended(&self) -> PastRun {
+        PastRun::of(self, RunState::Started, None)
     }
 
     /// Returns the run with a note that a machine with this time was refused.
@@ -161,12 +184,11 @@ impl Run {
             position.map(|position| fields.remove(position).1)
         };
         let missing = |name: &str| not_a_record(&format!("the field {name:?} is missing or wrong"));
-        let state = match take("state").as_deref() {
-            Some("started") => RunState::Started,
-            Some("done") => RunState::Done,
-            Some("failed") => RunState::Failed,
-            _ => return Err(missing("state")),
-        };
+        let mut history = Vec::new();
+        while let Some(ran) = take("ran") {
+            history.push(PastRun::parse(&ran).ok_or_else(|| missing("ran"))?);
+        }
+        let state = take("state").and_then(|state| RunState::parse(&state)).ok_or_else(|| missing("state"))?;
         fn parsed<T: FromStr>(field: Option<String>) -> Option<T> {
             field?.parse().ok()
         }
@@ -196,6 +218,7 @@ impl Run {
             doubted,
             next,
             period,
+            history,
             other,
         }))
     }
@@ -214,6 +237,7 @@ impl Run {
             doubted,
             next,
             period,
+            history,
             other,
         } = self;
         let mut text = format!("{FIRST_LINE}{VERSION}\ntick: {tick}\nstate: {state}\nattempt: {attempt}\n");
@@ -235,6 +259,9 @@ impl Run {
         }
         if let Some(period) = period {
             let _ = writeln!(text, "period: {}s", period.as_secs_f64());
+        }
+        for run in history {
+            let _ = writeln!(text, "ran: {}", run.to_line());
         }
         for (name, value) in other {
             let _ = writeln!(text, "{name}: {value}");
@@ -259,7 +286,7 @@ mod tests {
 
     const RECORD: &str = "zlock job 1\ntick: 2026-11-24T21:00:00Z\nstate: started\nattempt: 2\ntoken: 47.1\nby: a b\n\
                           since: 2026-11-24T21:00:01.500Z\nfirst: 2026-11-01T00:00:00Z\ndone: 2026-11-24T20:00:00Z\nnext: 2026-11-24T22:00:00Z\n\
-                          period: 3600.5s\npriority: high: 7\n";
+                          period: 3600.5s\nran: 2026-11-24T20:00:00Z failed 1 2026-11-24T20:00:00.001Z 2026-11-24T20:00:02Z a b\npriority: high: 7\n";
 
     fn parse(text: &str) -> Result<Option<Run>> {
         Run::parse(text.as_bytes(), &LockPath::new("/jobs/a").unwrap())
@@ -271,8 +298,12 @@ mod tests {
         assert_eq!((run.state, run.attempt, run.by.as_str()), (RunState::Started, 2, "a b"));
         assert_eq!(run.fencing_token, FencingToken::new(47).with_turn(1));
         assert_eq!(run.to_data(), RECORD);
-        let done = run.ended(RunState::Done, run.since);
+        let done = run.ended(RunState::Done, run.tick);
         assert_eq!(done.last_done, Some(run.tick));
+        assert_eq!(done.history[1..], run.history[..]);
+        let last = &done.history[0];
+        assert_eq!((last.state, last.attempt, &*last.by), (RunState::Done, 2, "a b"));
+        assert_eq!((last.began, last.ended), (run.since, Some(run.tick)));
         assert!(done.to_data().contains("\ndone: 2026-11-24T21:00:00Z\n"));
         assert!(done.to_data().ends_with("\npriority: high: 7\n"));
         let doubts = done.doubts(vec![run.since, run.tick]);
@@ -282,6 +313,9 @@ mod tests {
         assert_eq!(Run::claim(Some(&doubts), run.tick, 1, run.fencing_token, "", run.since).doubted, []);
         let failed = run.ended(RunState::Failed, run.since);
         assert_eq!(failed.last_done, run.last_done);
+        let died = Run::claim(Some(&run), run.tick, 3, run.fencing_token, "", run.since);
+        assert_eq!((died.history[0].ended, died.history[0].state), (None, RunState::Started));
+        assert_eq!(parse(&died.to_data()).unwrap().unwrap(), died);
         let next = Run::claim(Some(&done), run.tick, 1, FencingToken::new(48), "c\nstate: done", run.since);
         assert_eq!(parse(&next.to_data()).unwrap().unwrap(), next);
         assert!(
@@ -292,6 +326,22 @@ mod tests {
         let without = RECORD.replace("first: 2026-11-01T00:00:00Z\n", "");
         assert_eq!(parse(&without).unwrap().unwrap().first, run.tick, "by an earlier program");
         assert_eq!(parse("").unwrap(), None);
+    }
+
+    #[test]
+    fn the_history_is_bounded() {
+        let mut run = parse(RECORD).unwrap().unwrap();
+        for n in 1..30 {
+            run = Run::claim(Some(&run), run.tick, n, run.fencing_token, "a", run.since);
+            run = run.ended(RunState::Failed, run.since);
+        }
+        let attempts: Vec<_> = run.history.iter().map(|run| run.attempt).collect();
+        assert_eq!(attempts, (20..30).rev().collect::<Vec<_>>());
+        for n in 1..30 {
+            run = Run::claim(Some(&run), run.tick, n, run.fencing_token, &"\u{10ffff}".repeat(1000), run.since);
+            run = run.ended(RunState::Done, run.since);
+        }
+        assert!(run.history.len() < 10 && run.to_data().len() < 6000, "{}", run.to_data().len());
     }
 
     #[test]
@@ -310,6 +360,8 @@ mod tests {
             ("period: ", "period: x"),
             ("period: ", "period: -"),
             ("priority: high: 7", "priority"),
+            ("failed 1 2026", "failed 2026"),
+            ("Z failed 1", "Z fail 1"),
         ] {
             let error = parse(&RECORD.replace(from, to)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{to}: {error}");

@@ -102,7 +102,7 @@ mod register;
 pub use connect::{Connect, connect};
 pub use register::register;
 pub use zlock_core::{
-    Close, CloseReason, Environment, Error, ErrorKind, FencingToken, LockPath, MAX_DATA, Phase, Result,
+    Close, CloseReason, Environment, Error, ErrorKind, FencedStorage, FencingToken, LockPath, MAX_DATA, Phase, Result,
     RetryPolicy, Session, SessionEvents, SessionId, SessionState, SessionTerms, TextOrFile, Value, Version,
     with_dedicated_thread,
 };

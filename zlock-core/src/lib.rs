@@ -2,6 +2,7 @@
 
 mod contract;
 mod error;
+mod fenced;
 pub mod kit;
 mod mutex;
 mod nodes;
@@ -28,6 +29,7 @@ pub use contract::values::{Consistency, GuardNode, Value, Values, Version, Write
 pub use contract::watch::{Watch, WatchEvent};
 pub use error::excerpt::Excerpt;
 pub use error::failure::LastFailure;
+pub use fenced::FencedStorage;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use mutex::Mutex;
 pub use nodes::label::Label;

@@ -6,6 +6,7 @@ mod control;
 mod create;
 mod error;
 mod fault;
+mod fenced_row;
 mod groups;
 mod link;
 mod manager;
@@ -22,6 +23,7 @@ mod watch;
 
 pub use backend::MemBackend;
 pub use fault::{Arrival, Fate, Fault};
+pub use fenced_row::FencedRow;
 pub use mem_link::MemLink;
 pub use options::MemOptions;
 pub use request::Operation;

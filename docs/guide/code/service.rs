@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 // ANCHOR: service
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use zlock::{Client, LockTemplate, Result};
+use zlock::{Client, FencedStorage, LockTemplate, Result};
 
-/// Hands out invoice numbers without gaps. The counter stands for a file or a table without transactions.
+/// Hands out invoice numbers without gaps. The counter is a row with a fence.
 struct Invoices {
     locks: LockTemplate,
 }
@@ -18,13 +17,16 @@ impl Invoices {
         Ok(Invoices { locks })
     }
 
-    async fn next(&self, counter: &AtomicU32) -> Result<u32> {
+    async fn next<S>(&self, counter: &S) -> Result<u32, S::Error>
+    where
+        S: FencedStorage<Value = u32>,
+    {
         self.locks
-            .execute("invoice-number", |_lock| async {
-                let last = counter.load(Ordering::Relaxed);
+            .execute_fallible("invoice-number", async |lock| {
+                let next = counter.read(lock.fencing_token()).await? + 1;
                 tokio::time::sleep(Duration::from_millis(100)).await; // the slow part
-                counter.store(last + 1, Ordering::Relaxed);
-                last + 1
+                counter.write(lock.fencing_token(), next).await?;
+                Ok(next)
             })
             .await
     }
@@ -32,12 +34,12 @@ impl Invoices {
 // ANCHOR_END: service
 
 // ANCHOR: exclusion
-use zlock::mem::MemServer;
+use zlock::mem::{FencedRow, MemServer};
 
 #[tokio::test(start_paused = true)]
 async fn two_processes_draw_different_numbers() -> Result<()> {
     let server = MemServer::new();
-    let counter = AtomicU32::new(0);
+    let counter = FencedRow::new(0);
     // Each client has a session of its own, as a process would.
     let one = Invoices::new(&Client::new(server.connect()))?;
     let two = Invoices::new(&Client::new(server.connect()))?;
@@ -59,7 +61,7 @@ async fn a_lock_that_is_taken_for_too_long_is_an_error() -> Result<()> {
     let held = other.mutex("/billing/locks/invoice-number")?.acquire().await?;
 
     let invoices = Invoices::new(&Client::new(server.connect()))?;
-    let error = invoices.next(&AtomicU32::new(0)).await.unwrap_err(); // after 2 s of paused time
+    let error = invoices.next(&FencedRow::new(0)).await.unwrap_err(); // after 2 s of paused time
     assert_eq!(error.kind(), ErrorKind::Busy);
     held.release().await?;
     Ok(())
@@ -73,14 +75,14 @@ async fn a_lost_lock_cancels_the_work() -> Result<()> {
     let backend = server.connect();
     let link = backend.link();
     let invoices = Invoices::new(&Client::new(backend))?;
-    let counter = AtomicU32::new(7);
+    let counter = FencedRow::new(7);
 
     let (drawn, ()) = tokio::join!(invoices.next(&counter), async {
         tokio::time::sleep(Duration::from_millis(50)).await; // in the middle of the slow part
         link.expire(); // the server takes the process for dead
     });
     assert!(drawn.unwrap_err().is_lock_lost());
-    assert_eq!(counter.load(Ordering::Relaxed), 7); // the closure did not get to its write
+    assert_eq!(counter.value(), 7); // the closure did not get to its write
 
     // The client has a new session by itself, and the service works again.
     assert_eq!(invoices.next(&counter).await?, 8);
@@ -93,7 +95,7 @@ async fn a_lost_lock_cancels_the_work() -> Result<()> {
 async fn a_short_outage_goes_unnoticed() -> Result<()> {
     let server = MemServer::new();
     let invoices = Invoices::new(&Client::new(server.connect()))?;
-    let counter = AtomicU32::new(0);
+    let counter = FencedRow::new(0);
 
     let (drawn, ()) = tokio::join!(invoices.next(&counter), async {
         server.stop();
@@ -114,9 +116,27 @@ async fn an_answer_that_is_lost_leaves_nothing_behind() -> Result<()> {
     let client = Client::new(server.connect());
     // The server creates the node, but its answer never arrives.
     server.inject(Fault::lose_answer(Operation::Create));
-    assert_eq!(Invoices::new(&client)?.next(&AtomicU32::new(0)).await?, 1);
+    assert_eq!(Invoices::new(&client)?.next(&FencedRow::new(0)).await?, 1);
     assert!(server.names(&"/billing/locks/invoice-number".try_into()?).is_empty());
     assert_eq!(client.pending_cleanups(), 0);
     Ok(())
 }
 // ANCHOR_END: faults
+
+// ANCHOR: late
+#[tokio::test(start_paused = true)]
+async fn a_late_write_is_refused() -> Result<()> {
+    let server = MemServer::new();
+    let backend = server.connect();
+    let link = backend.link();
+    let paused = Client::new(backend).mutex("/billing/locks/invoice-number")?.acquire().await?;
+    link.expire(); // a session timeout later
+
+    let (invoices, counter) = (Invoices::new(&Client::new(server.connect()))?, FencedRow::new(0));
+    assert_eq!(invoices.next(&counter).await?, 1);
+    let late = counter.write(paused.fencing_token(), 7).await.unwrap_err();
+    assert!(late.is_lock_lost());
+    assert_eq!(counter.value(), 1);
+    Ok(())
+}
+// ANCHOR_END: late

@@ -1,11 +1,17 @@
 //! A service that runs numbered jobs under a lock: job 1, job 2 and so on, one at a time, on any replica. Completed jobs are
-//! recorded, because a lock alone does not make a job run once.
+//! recorded, because a lock alone does not make a job run once. One replica leads, and only that one takes orders.
 //!
-//! `GET /live` returns `503` if only a restart can help: the store has refused the credentials, from which a client does not
-//! recover. `GET /ready` returns `200` while the service can rely on its locks. It returns `503` before locks are lost, and
-//! during a shutdown. On SIGTERM the service acquires no more locks, finishes its job and exits.
+//! | request | answer |
+//! |---|---|
+//! | `GET /live` | `503` if only a restart can help: the store has refused the credentials, from which a client does not recover |
+//! | `GET /ready` | `503` before locks are lost, while no store is reached, and from the beginning of a shutdown. It does not depend on who leads |
+//! | `POST /orders` | `200` from the leader; `307` with its address from others; `503` while nobody is known to lead |
+//!
+//! On SIGTERM the service is not ready any more, and goes on until the load balancer has noticed. Then it stops leading, acquires no
+//! more locks, finishes its job, ends its session and exits.
 
 mod jobs;
+mod leader;
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,17 +19,23 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use zlock::{Client, ErrorKind, InterProcessMutex, Result, SessionState, Shutdown};
 
 pub use self::jobs::Jobs;
+use self::leader::{Leading, orders};
 
 /// The settings of the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The address at which the other replicas reach this one.
+    pub address: String,
     /// The pause between two jobs of this replica.
     pub every: Duration,
+    /// How long requests are served when the service is not ready any more: the time until the load balancer has noticed.
+    pub drain: Duration,
     /// The time that a shutdown waits for the job.
     pub grace: Duration,
 }
@@ -40,9 +52,16 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
     let mutex = client.mutex("/service/jobs")?;
+    let election = client.election("/service/leader")?.with_value(settings.address)?;
+    let leading = Leading::new(&election);
     let mut worker = tokio::spawn(work(mutex, jobs, settings.every));
-    let router =
-        Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(client.clone());
+    let leads = tokio::spawn(leading.clone().lead(election));
+    let (stopping, is_stopping) = watch::channel(false);
+    let probes = Router::new()
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .with_state((client.clone(), is_stopping));
+    let router = probes.merge(Router::new().route("/orders", post(orders)).with_state(leading));
     let (stopped, outcome) = tokio::sync::oneshot::channel();
     let shut_down = async move {
         // The worker ends by itself only if it panics. Without it, the service would do nothing, and look healthy.
@@ -51,29 +70,38 @@ pub async fn serve(
             ended = &mut worker => Some(ended),
             () = stop => None,
         };
-        // Probes are answered until the job has ended, so that the load balancer stops sending requests.
+        // Not ready, and still there for whoever has not noticed.
+        stopping.send_replace(true);
+        tokio::time::sleep(settings.drain).await;
+        // The leader resigns, the job ends, its lock is released, and the session ends. Probes are answered meanwhile.
         let closed = client.shutdown(settings.grace).await;
         let ended = if let Some(ended) = panicked { ended } else { worker.await };
+        let ended = ended.and(leads.await);
         let _ = stopped.send((closed, ended));
     };
     axum::serve(listener, router).with_graceful_shutdown(shut_down).await?;
     let (closed, worker) = outcome.await?;
-    worker?;
+    // `None`, since the client was shut down.
+    let _ = worker??;
     Ok(closed?)
 }
 
+type Probes = (Client, watch::Receiver<bool>);
+
 /// The liveness probe. A lost connection is no reason for a restart, because the client reconnects. A client that was closed
 /// does not.
-async fn live(State(client): State<Client>) -> StatusCode {
+async fn live(State((client, _)): State<Probes>) -> StatusCode {
     let health = client.health();
     let is_over = matches!(health.state, SessionState::Closed(_)) && !health.is_shutting_down;
     if is_over { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
 }
 
-/// The readiness probe: this replica may receive requests that need a lock.
-async fn ready(State(client): State<Client>) -> (StatusCode, String) {
+/// The readiness probe: this replica may receive requests that need a lock. Not only the leader is ready: a rolling update starts the
+/// next replica when this one is, and would wait for ever.
+async fn ready(State((client, is_stopping)): State<Probes>) -> (StatusCode, String) {
     let health = client.health();
-    let status = if health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let is_ready = health.is_ready() && !*is_stopping.borrow();
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, health.to_string())
 }
 

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `ZLOCK_URL` | the store; credentials and TLS are in the variables of [`zlock::Environment`] | `mem://` |
 //! | `LISTEN` | the address to listen on | `127.0.0.1:8080` |
+//! | `ADDRESS` | the address at which the other replicas reach this one | that of `LISTEN` |
+//! | `DRAIN` | how many seconds requests are still served after SIGTERM | 0 |
 //! | `JOBS` | the folder that the replicas share | `jobs` |
 
 use std::env;
@@ -41,9 +43,15 @@ async fn run() -> Result<bool> {
     })
     .await?;
     let listener = TcpListener::bind(setting("LISTEN", "127.0.0.1:8080")).await?;
-    println!("listening on {}", listener.local_addr()?);
+    let local = listener.local_addr()?;
+    println!("listening on {local}");
     let jobs = Jobs::new(setting("JOBS", "jobs"), Duration::from_millis(20));
-    let settings = Settings { every: Duration::from_millis(100), grace: Duration::from_secs(20) };
+    let settings = Settings {
+        address: setting("ADDRESS", &local.to_string()),
+        every: Duration::from_millis(100),
+        drain: Duration::from_secs(setting("DRAIN", "0").parse()?),
+        grace: Duration::from_secs(20),
+    };
     let outcome = serve(listener, client, jobs, settings, stop).await?;
     println!("ended: {} locks still held, {:?}", outcome.still_held, outcome.close);
     Ok(outcome.still_held == 0)

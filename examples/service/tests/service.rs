@@ -8,11 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use zlock::mem::{MemLink, MemOptions, MemServer};
 use zlock::{Client, Close, Shutdown};
 use zlock_service::{Jobs, Settings, serve};
 use zlock_testkit::{limit, until};
 
+const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
 
 struct Service {
@@ -27,27 +29,38 @@ struct Service {
 
 /// Starts the service with jobs that take this long.
 async fn start(takes: Duration) -> Service {
+    start_on(&MemServer::new(), takes, Duration::ZERO).await
+}
+
+async fn start_on(server: &MemServer, takes: Duration, drain: Duration) -> Service {
     let folder = tempfile::tempdir().unwrap();
     let backend =
-        MemServer::new().connect_with(MemOptions::default().with_session_timeout(Duration::from_secs(4)));
+        server.connect_with(MemOptions::default().with_session_timeout(Duration::from_secs(4)));
     let (link, client) = (backend.link(), Client::new(backend));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let jobs = Jobs::new(folder.path(), takes);
     let (stop, stopped) = oneshot::channel();
-    let settings = Settings { every: Duration::from_millis(10), grace: LONG };
+    let settings =
+        Settings { address: address.to_string(), every: Duration::from_millis(10), drain, grace: LONG };
     let serving = serve(listener, client.clone(), jobs.clone(), settings, async { drop(stopped.await) });
     let ended = tokio::spawn(async move { serving.await.unwrap() });
     Service { address, client, link, jobs, stop, ended, _folder: folder }
 }
 
 async fn status(address: SocketAddr, path: &str) -> u16 {
+    ask(address, "GET", path).await.0
+}
+
+/// Returns the status and the whole answer.
+async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    answer.split(' ').nth(1).unwrap().parse().unwrap()
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
 #[tokio::test]
@@ -77,6 +90,42 @@ async fn a_shutdown_waits_for_the_job_and_answers_probes() {
         assert_eq!(service.jobs.last_done().unwrap(), 0, "the job is under way still");
         assert_eq!(service.ended.await.unwrap().still_held, 0);
         assert_eq!(service.jobs.last_done().unwrap(), 1, "it was waited for");
+    })
+    .await;
+}
+
+/// Both are ready. The leader takes orders, and the other one knows where it is, also while no store answers it. When the leader
+/// ends, it is not ready first, and leads on until its load balancer has noticed.
+#[tokio::test]
+async fn orders_go_to_the_leader() {
+    limit(async {
+        let server = MemServer::new();
+        let orders = async |service: &Service| ask(service.address, "POST", "/orders").await;
+        let first = start_on(&server, Duration::from_millis(5), 3 * SECOND).await;
+        until("the first one leads", async || orders(&first).await.0 == 200).await;
+        let second = start_on(&server, Duration::from_millis(5), 3 * SECOND).await;
+        until("the second one knows", async || orders(&second).await.0 == 307).await;
+        let to_first = format!("location: http://{}/orders", first.address);
+        assert!(orders(&second).await.1.contains(&to_first));
+        assert_eq!(status(first.address, "/ready").await, 200);
+        assert_eq!(status(second.address, "/ready").await, 200);
+
+        second.link.cut();
+        until("it is in doubt", async || orders(&second).await.0 == 503).await;
+        let asked = Instant::now();
+        assert!(orders(&second).await.1.contains(&first.address.to_string()));
+        assert!(asked.elapsed() < 2 * SECOND, "a handler waited for the store");
+        second.link.heal();
+        until("it knows again", async || orders(&second).await.0 == 307).await;
+
+        first.stop.send(()).unwrap();
+        until("the first one is not ready", async || status(first.address, "/ready").await == 503).await;
+        assert_eq!(orders(&first).await.0, 200, "it still leads");
+        until("the second one leads", async || orders(&second).await.0 == 200).await;
+        let outcome = first.ended.await.unwrap();
+        assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended));
+        second.stop.send(()).unwrap();
+        second.ended.await.unwrap();
     })
     .await;
 }

@@ -212,7 +212,7 @@ impl LeaderContext {
         loop {
             self.check()?;
             let Some(hold) = self.hold() else { return Err(self.lost().await) };
-            let Target::Node(node) = hold.target() else { return Err(hold.loss()) };
+            let Target::Node(node) = hold.target() else { return Err(hold.loss("lock")) };
             match hold.client().backend().write_data(hold.path(), &node, Some(*writes), &value).await {
                 Ok(DataWrite::Written) => {
                     *writes += 1;

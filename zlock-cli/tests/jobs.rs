@@ -117,6 +117,22 @@ async fn are_listed(url: &str) {
     let migrate = of("/jobs/migrate.once/v1.2");
     assert_eq!((&migrate["state"], &migrate["tick"]), (&"done".into(), &Value::Null), "{migrate}");
 
+    let history = jobs(url, &["--history", "jobs/hopeless"]).await;
+    let runs = history["runs"].as_array().unwrap();
+    assert_eq!((&history["job"], runs.len()), (&"/jobs/hopeless".into(), 4), "{history}");
+    for (run, before) in runs.iter().zip(&runs[1..]) {
+        assert!(run["tick"].as_str() > before["tick"].as_str() && run["began"].as_str() >= before["ended"].as_str());
+        assert_eq!((&run["state"], &run["attempt"]), (&"failed".into(), &1.into()), "{run}");
+    }
+    for (name, state) in [("/jobs/dead", "died"), ("/jobs/long", "running")] {
+        let history = jobs(url, &["--history", name]).await;
+        assert_eq!((&history["runs"][0]["state"], &history["runs"][0]["ended"]), (&state.into(), &Value::Null));
+    }
+    let (code, table, _) = outcome(&mut zlock(&["jobs", "--url", url, "--history", "jobs/report"])).await;
+    assert!(code == 0 && table.starts_with("TICK ") && table.lines().count() == 2, "{table}");
+    let (code, _, stderr) = outcome(&mut zlock(&["jobs", "--url", url, "--history", "jobs/none"])).await;
+    assert_eq!((code, &*stderr), (125, "zlock: /jobs/none: no job has run here\n"));
+
     let many = jobs(url, &["many"]).await;
     let names: std::collections::BTreeSet<_> =
         many["jobs"].as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap()).collect();

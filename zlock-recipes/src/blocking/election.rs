@@ -174,7 +174,7 @@ impl LockHandle<crate::Election> {
     {
         let mut leading = Leading::new(self.as_async());
         while let Some(led) = self.driver().try_acquire("lead", leading.next_term())? {
-            let ended = catch_unwind(AssertUnwindSafe(|| work(&led)));
+            let ended = led.span().in_scope(|| catch_unwind(AssertUnwindSafe(|| work(&led))));
             match (led.check(), &ended) {
                 (Err(loss), Ok(_)) => {
                     drop(led);

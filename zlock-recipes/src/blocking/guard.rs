@@ -6,6 +6,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tracing::Span;
 use zlock_core::{Error, ErrorKind, FencingToken, LockPath, NodeName, Result};
 
 use super::driver::{Driver, Mine, held, may_block};
@@ -340,9 +341,14 @@ impl<G: LockGuard> BlockingGuard<G> {
         driver.run("release", guard.release())
     }
 
+    /// Returns the span in which closures under the lock run.
+    pub(super) fn span(&self) -> Span {
+        self.guard.guards().last().map_or(Span::none(), |guard| guard.hold().span())
+    }
+
     /// Runs the closure, then releases the lock.
     pub(crate) fn run_and_release<T>(self, closure: impl FnOnce(&Self) -> T) -> Result<T> {
-        let output = closure(&self);
+        let output = self.span().in_scope(|| closure(&self));
         let checked = self.check();
         self.release_or_log();
         checked.map(|()| output)

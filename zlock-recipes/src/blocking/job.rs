@@ -150,7 +150,7 @@ impl RecurringJob {
     ) -> Result<Outcome<std::result::Result<T, E>>> {
         match self.begin(tick)? {
             Ok(run) => {
-                let worked = job(&run);
+                let worked = run.run.span().in_scope(|| job(&run));
                 Ok(Outcome::Ran(self.driver.run("job", run.into_async().end_as(Ok(worked)))?))
             }
             Err(not_run) => Ok(not_run.of()),
@@ -214,7 +214,7 @@ impl RecurringJob {
             let mut ticks = self.driver.run("job", Ticks::new(&self.job, schedule))?;
             while let Some(run) = self.driver.run("job", held("job")?.scope(ticks.next()))? {
                 let run = JobRun::new(run, &self.driver);
-                let worked = settled(catch_unwind(AssertUnwindSafe(|| job(&run))));
+                let worked = settled(run.run.span().in_scope(|| catch_unwind(AssertUnwindSafe(|| job(&run)))));
                 self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;
             }
             Ok(())

@@ -116,6 +116,40 @@ pub async fn leader_is_found_with_its_value(case: &Case<'_>) {
     shows(case, &mut leaders, None, &mut newest).await;
 }
 
+/// A live view answers at once, also while no server answers. Over a change of leader that it did not see, it never goes back to an
+/// earlier term.
+pub async fn a_live_view_waits_for_nothing(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let [first, second, looks] = [(&a, "a"), (&b, "b"), (&c, "c")].map(|(p, v)| election(case, p, v));
+    let led = first.campaign().await.unwrap();
+    let live = looks.view();
+    let mut newest = None;
+    let mut shows = |term| {
+        let shown = live.now().leader.map(|leader| leader.term);
+        assert!(shown.is_none() || shown >= newest, "{shown:?} after {newest:?}");
+        newest = shown.max(newest);
+        shown == Some(term)
+    };
+    case.until("the first term is shown", async || shows(led.term())).await;
+
+    case.links().cut(&c.connection).await;
+    case.until("it is stale", async || live.now().freshness != Freshness::Fresh).await;
+    let began = Instant::now();
+    assert!(shows(led.term()));
+    case.took(began, Duration::ZERO);
+    let error = looks.leader_timeout(MOMENT).await.unwrap_err();
+    case.took(began, MOMENT);
+    assert!(error.is_timeout() || error.kind() == ErrorKind::Unavailable, "{error}");
+
+    led.resign().await.unwrap();
+    let led = second.campaign().await.unwrap();
+    case.links().heal(&c.connection).await;
+    case.until("the second term is shown", async || shows(led.term())).await;
+    case.until("it is fresh", async || live.now().freshness == Freshness::Fresh).await;
+    assert_eq!(live.now().leader.unwrap().value, b"b");
+    led.resign().await.unwrap();
+}
+
 /// A mutex on the same path and a candidate exclude each other.
 pub async fn other_kinds_of_lock_are_excluded(case: &Case<'_>) {
     let [a, b] = case.processes().await;

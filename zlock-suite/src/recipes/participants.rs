@@ -21,6 +21,26 @@ fn labels(participants: &[Participant]) -> Vec<Label> {
     participants.iter().map(|p| p.label).collect()
 }
 
+/// Nothing relies on a name: two clients that have the same one exclude each other, and each knows which node is its own.
+pub async fn two_clients_with_one_name(case: &Case<'_>) {
+    let named = async || case.process_with(|builder| builder.with_node_data("one").unwrap()).await;
+    let (a, b, path) = (named().await, named().await, case.path("lock"));
+    let [mine, others] = [&a, &b].map(|process| case.lock::<InterProcessMutex>(process, "lock"));
+    let guard = mine.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let others = others.clone();
+        async move { others.acquire().await.unwrap() }
+    });
+    case.until_queued(&path, 2).await;
+    assert_eq!(view(&mine.participants().await.unwrap()), [("one", true, true), ("one", false, false)]);
+    assert_eq!(view(&others.participants().await.unwrap()), [("one", true, false), ("one", false, true)]);
+    assert!(guard.is_held() && !waiting.is_finished());
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let theirs = waiting.await.unwrap();
+    assert!(mine.try_acquire().await.unwrap().is_none());
+    assert_eq!(theirs.release().await.unwrap(), Release::Released);
+}
+
 /// A mutex: one holds, the others wait, in order; each with the data of its creator.
 pub async fn of_a_mutex(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;

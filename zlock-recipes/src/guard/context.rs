@@ -33,7 +33,7 @@ impl LockContext {
     }
 
     /// Returns `true` if the lock is certainly still held: its session is live, the session's deadline has not passed, and
-    /// the node is not known to be deleted. Performs no I/O.
+    /// the node is not known to be deleted. Returns `false` once its [`max_hold`](crate::LockHandle::max_hold) is over. Performs no I/O.
     ///
     /// A context returns `false` once the lock is released. The context of a writer also returns `false` after its
     /// [downgrade](crate::WriteGuard::downgrade), although the lock is then held for reading.
@@ -89,6 +89,9 @@ impl LockContext {
     /// Waits until the lock is lost, and returns why: [`SessionLost`](zlock_core::ErrorKind::SessionLost),
     /// [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
     /// [`Closed`](zlock_core::ErrorKind::Closed). [`Error::is_lock_lost`] is `true` for all of them.
+    ///
+    /// Also completes when the [`max_hold`](crate::LockHandle::max_hold) is over, with
+    /// [`HeldTooLong`](zlock_core::ErrorKind::HeldTooLong). `is_lock_lost` is `false` for it.
     ///
     /// A context also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released), or with the end
     /// of the session if that is over by then. `is_lock_lost` is `false` for `Released`.

@@ -4,6 +4,7 @@ mod deaths;
 mod fleet;
 mod history;
 mod patience;
+mod polls;
 
 use std::time::Duration;
 

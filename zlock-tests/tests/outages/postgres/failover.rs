@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_core::ErrorKind;
 use zlock_postgres::{PostgresBackend, PostgresOptions};
-use zlock_recipes::Client;
+use zlock_recipes::{Client, Release};
 use zlock_testkit::postgres::{backend, path};
 use zlock_testkit::{PostgresServer, have_postgres, limit_if, report};
 
@@ -121,6 +121,35 @@ async fn an_old_primary_that_is_started_again_gives_none_to_two() {
         assert!(knew < granted && granted >= QUIET, "lost after {knew:?}, granted after {granted:?}");
         let (before, after) = (held.fencing_token(), next.fencing_token());
         assert!(after > before, "{after} after {before}");
+        next.release().await.unwrap();
+    })
+    .await;
+}
+
+/// A store whose sessions outlast a failover, since its replica confirms what it must not lose. A release need not be confirmed, so the
+/// failover brings its node back. Its client, whose session goes on, removes it again.
+#[tokio::test]
+async fn a_release_that_a_failover_undoes_blocks_nobody() {
+    limit_if(have_postgres(), async {
+        let (primary, replica) = pair().await;
+        primary.sql("UPDATE zlock.setting SET class = 'sync', longest = '20 s'").await;
+        replica.catch_up(&primary).await;
+        primary.set("synchronous_standby_names", "*").await;
+        // Longer than a failover takes.
+        let patient = || both(&primary, &replica).with_ttl(Duration::from_secs(15));
+        let connect = async || Client::new(PostgresBackend::connect(patient()).await.unwrap());
+        let (one, two, lock) = (connect().await, connect().await, path("undone"));
+        let held = one.mutex(lock.as_str()).unwrap().acquire().await.unwrap();
+        replica.cut_off().await;
+        assert_eq!(held.release().await.unwrap(), Release::Released);
+        assert_eq!(replica.sql("SELECT count(*) FROM zlock.entry").await.trim(), "1", "it was confirmed");
+        primary.stop();
+        replica.promote().await;
+        let promoted = Instant::now();
+        let mutex = two.mutex(lock.as_str()).unwrap();
+        let next = eventually(async || mutex.acquire().await).await;
+        report(format!("granted {:.1?} after the promotion", promoted.elapsed()));
+        assert_eq!(one.session_events().current().epoch, 1, "the node went with its session");
         next.release().await.unwrap();
     })
     .await;

@@ -46,8 +46,10 @@ pub(super) struct Watchdog<'a> {
     deadline: Boot,
     /// `true` once SIGTERM was sent because of a loss. A recovery no longer matters then.
     is_ending: bool,
-    /// The longest hold, and when it is over.
-    max_hold: Option<(Duration, Boot)>,
+    /// The longest hold.
+    max_hold: Option<Duration>,
+    /// When it is over, and then when the command is killed.
+    over_at: Option<Boot>,
     /// `true` once SIGTERM was sent because the longest hold was over.
     is_overdue: bool,
     /// `true` once somebody has asked for the lock.
@@ -76,7 +78,8 @@ impl<'a> Watchdog<'a> {
             // In the past.
             deadline: Boot::from_nanos(0),
             is_ending: false,
-            max_hold: max_hold.map(|longest| (longest, Boot::now().plus(longest))),
+            max_hold,
+            over_at: max_hold.map(|longest| Boot::now().plus(longest)),
             is_overdue: false,
             is_asked: false,
         })
@@ -137,26 +140,22 @@ impl<'a> Watchdog<'a> {
             if now >= kill_at {
                 return self.lost("no server responded in time");
             }
-            let mut wake_at = if self.is_ending { kill_at } else { term_at };
-            if let Some((_, over_at)) = self.max_hold {
-                let over_at = if self.is_overdue { over_at.plus(self.grace.kill_after()) } else { over_at };
-                if now >= over_at && self.is_overdue {
-                    return self.overdue();
-                }
-                if now >= over_at {
-                    self.is_overdue = true;
-                    end(child);
-                    let path = held.path();
-                    self.log.say(format!("{path}: the longest hold is over; sent SIGTERM to the command"));
-                    continue;
-                }
-                wake_at = wake_at.min(over_at);
-            }
             if now >= term_at && !self.is_ending {
                 self.is_ending = true;
                 end(child);
                 self.log.say(format!("{}: no server responds; sent SIGTERM to the command", held.path()));
             }
+            if self.over_at.is_some_and(|at| now >= at) {
+                if self.is_overdue {
+                    return self.overdue();
+                }
+                self.is_overdue = true;
+                self.over_at = Some(now.plus(self.grace.kill_after()));
+                end(child);
+                self.log.say(format!("{}: the longest hold is over; sent SIGTERM to the command", held.path()));
+            }
+            let wake_at = if self.is_ending { kill_at } else { term_at };
+            let wake_at = self.over_at.map_or(wake_at, |at| wake_at.min(at));
             tokio::select! {
                 biased;
                 () = self.alarm.at(wake_at) => {}
@@ -209,7 +208,7 @@ impl<'a> Watchdog<'a> {
     }
 
     fn overdue(&self) -> End {
-        let longest = self.max_hold.map(|(longest, _)| longest).unwrap_or_default();
+        let longest = self.max_hold.unwrap_or_default();
         self.lost(&format!("held for longer than {longest:?}"))
     }
 

@@ -33,7 +33,8 @@ pub(crate) async fn dial(
             Ok(Link::start(client, connection, pooled, runtime, on_notification))
         }
     };
-    first_of_all(options, limit, connect).await
+    // The engine waits no longer than the limit, and does not know which server did not answer.
+    first_of_all(options, limit * 9 / 10, connect).await
 }
 
 /// Tries one server after another. Each gets its share of the time that is left, so that one that does not answer leaves some to the

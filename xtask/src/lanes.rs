@@ -7,13 +7,12 @@ use crate::programs::Program;
 
 /// The number of programs that run at once. A program has one test thread for each core, but most tests wait for a server to
 /// start or a session to end. On average, a program uses a quarter of the cores.
-const LANES: usize = 4;
+const LANES: usize = 5;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 7] = [
+const HEAVY: [(&str, &str); 6] = [
     ("zlock-cli", "tests/loss.rs"),
     ("zlock-cli", "tests/replaced.rs"),
-    ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),
     ("zlock-tests", "tests/clusters/main.rs"),
     ("zlock-tests", "tests/connect/main.rs"),
@@ -25,19 +24,35 @@ pub(crate) fn is_heavy(program: &Program) -> bool {
     HEAVY.contains(&(&*program.package, &*program.source))
 }
 
-/// Calls `run` with each job, [`LANES`] at a time, but never with two heavy ones at once. Jobs of each list start in order;
+/// The programs that compute all the time, in paused time. They run at a low priority, so that the others keep real time, and no two
+/// of them at once.
+const PAUSED: [(&str, &str); 3] = [
+    ("zlock-proof", "src/main.rs"),
+    ("zlock-tests", "tests/recipes/ledger.rs"),
+    ("zlock-tests", "tests/recipes/mem.rs"),
+];
+
+/// Returns `true` if the program runs at a low priority.
+pub(crate) fn is_paused(program: &Program) -> bool {
+    PAUSED.contains(&(&*program.package, &*program.source))
+}
+
+/// Calls `run` with each job, [`LANES`] at a time, but never with two of the same own list at once. Jobs of each list start in order;
 /// the results are unordered.
 pub(crate) fn side_by_side<T: Send, R: Send>(
-    heavy: Vec<T>,
-    light: Vec<T>,
+    own: [Vec<T>; 2],
+    shared: Vec<T>,
     run: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
-    let lists = [heavy, light].map(|jobs| Mutex::new(jobs.into_iter()));
-    // Only the first lane takes heavy jobs. When none are left, it helps with the others.
+    let queue = |jobs: Vec<T>| Mutex::new(jobs.into_iter());
+    let (own, shared) = (own.map(queue), queue(shared));
+    // Each list has a lane. When nothing is left in it, the lane helps with the others.
     let lane = |number: usize| {
-        let lists = &lists[number.min(1)..];
-        let next =
-            || lists.iter().find_map(|jobs| jobs.lock().unwrap_or_else(PoisonError::into_inner).next());
+        let lists = own.get(number).into_iter().chain([&shared]);
+        let next = || {
+            let mut lists = lists.clone();
+            lists.find_map(|jobs| jobs.lock().unwrap_or_else(PoisonError::into_inner).next())
+        };
         std::iter::from_fn(next).map(&run).collect::<Vec<_>>()
     };
     thread::scope(|scope| {
@@ -62,34 +77,35 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn heavy_programs_exist() {
-        for (package, source) in HEAVY {
+    fn named_programs_exist() {
+        for (package, source) in HEAVY.into_iter().chain(PAUSED) {
             assert!(root().join(package).join(source).is_file(), "{package} {source}");
             let (folder, path) = (String::new(), String::new());
-            assert!(is_heavy(&Program { package: package.into(), source: source.into(), folder, path }));
+            let program = Program { package: package.into(), source: source.into(), folder, path };
+            assert!(is_heavy(&program) != is_paused(&program));
         }
     }
 
     #[test]
-    fn every_job_runs_once_and_heavy_ones_alone_among_their_like() {
-        let running = AtomicU32::new(0);
-        let run = |(is_heavy, number): (bool, u32)| {
-            if is_heavy {
+    fn every_job_runs_once_and_none_beside_another_of_its_list() {
+        let running = [0, 1].map(|_| AtomicU32::new(0));
+        let run = |(list, number): (usize, u32)| {
+            if let Some(running) = running.get(list) {
                 assert_eq!(running.fetch_add(1, SeqCst), 0);
                 thread::yield_now();
                 running.fetch_sub(1, SeqCst);
             }
             number
         };
-        let jobs = |is_heavy, numbers: std::ops::Range<u32>| numbers.map(|n| (is_heavy, n)).collect();
-        let mut done = side_by_side(jobs(true, 0..50), jobs(false, 50..100), run);
+        let jobs = |list, numbers: std::ops::Range<u32>| numbers.map(|n| (list, n)).collect();
+        let mut done = side_by_side([jobs(0, 0..50), jobs(1, 50..80)], jobs(2, 80..100), run);
         done.sort_unstable();
         assert_eq!(done, (0..100).collect::<Vec<_>>());
     }
 
     #[test]
     fn jobs_run_at_once() {
-        for is_heavy in [0, 1] {
+        for own in [0, 1] {
             let (running, changed) = (Mutex::new(0), Condvar::new());
             let wait_for_the_others = |()| {
                 let mut running = running.lock().unwrap();
@@ -98,7 +114,7 @@ mod tests {
                 let wait = changed.wait_timeout_while(running, LIMIT, |running| *running < LANES);
                 !wait.unwrap().1.timed_out()
             };
-            let met = side_by_side(vec![(); is_heavy], vec![(); LANES - is_heavy], wait_for_the_others);
+            let met = side_by_side([vec![(); own], vec![(); own]], vec![(); LANES - 2 * own], wait_for_the_others);
             assert_eq!(met, [true; LANES]);
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use crate::lanes::{is_heavy, side_by_side};
+use crate::lanes::{is_heavy, is_paused, side_by_side};
 use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, run as run_command, show, target};
 use crate::setup::set_up;
@@ -59,7 +59,10 @@ pub(crate) fn test(args: &[String]) -> Result {
 
     let mut jobs = Vec::new();
     for program in programs {
-        let mut command = Command::new(&program.path);
+        let mut command = if is_paused(&program) { Command::new("nice") } else { Command::new(&program.path) };
+        if is_paused(&program) {
+            command.args(["-n", "5", &program.path]);
+        }
         command.args(&filter);
         jobs.push((program, command));
     }
@@ -107,9 +110,10 @@ pub(crate) fn run_all(mut jobs: Vec<(Program, Command)>, servers: &str) -> Resul
     // compiler's, which needs every core and would have one at the end.
     let size = |program: &Program| std::fs::metadata(&program.path).map_or(u64::MAX, |file| file.len());
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
-    let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));
+    let (heavy, light): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(program, _)| is_heavy(program));
+    let (paused, light) = light.into_iter().partition(|(program, _)| is_paused(program));
 
-    let mut done = side_by_side(heavy, light, run).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut done = side_by_side([heavy, paused], light, run).into_iter().collect::<Result<Vec<_>>>()?;
     done.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut summary = Summary::default();
     for (program, output) in &done {

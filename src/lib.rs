@@ -102,9 +102,9 @@ mod register;
 pub use connect::{Connect, connect};
 pub use register::register;
 pub use zlock_core::{
-    Close, CloseReason, Environment, Error, ErrorKind, FencedStorage, FencingToken, LockPath, MAX_DATA, Phase, Result,
-    RetryPolicy, Session, SessionEvents, SessionId, SessionState, SessionTerms, TextOrFile, Value, Version,
-    with_dedicated_thread,
+    Close, CloseReason, Environment, Error, ErrorKind, FencedStorage, FencingToken, LockPath, MAX_DATA,
+    Phase, Result, RetryPolicy, Session, SessionEvents, SessionId, SessionState, SessionTerms, TextOrFile,
+    Value, Version, with_dedicated_thread,
 };
 pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
@@ -197,7 +197,9 @@ pub mod etcd {
 #[cfg(feature = "mem")]
 pub mod mem {
     #[doc(no_inline)]
-    pub use zlock_mem::{Arrival, Fate, Fault, MemBackend, MemLink, MemOptions, MemServer, Operation};
+    pub use zlock_mem::{
+        Arrival, Fate, Fault, FencedRow, MemBackend, MemLink, MemOptions, MemServer, Operation,
+    };
 }
 /// The PostgreSQL backend, of the crate `zlock-postgres`, and the fence of a guard.
 #[cfg(feature = "postgres")]

@@ -19,6 +19,19 @@ fn end(name: &str, args: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text)
 }
 
+/// The spans of a lock, with the user's span inside the hold.
+#[cfg(feature = "mem")]
+#[tokio::test]
+async fn opentelemetry() {
+    limit(async {
+        let text = run("opentelemetry", &[]);
+        let spans: Vec<_> =
+            text.lines().filter_map(|line| line.trim().strip_prefix("Name         : ")).collect();
+        assert_eq!(spans, ["acquire", "ship order", "hold"], "{text}");
+    })
+    .await;
+}
+
 /// The stores on which an example succeeds, and a line of its output there.
 macro_rules! on_every_store {
     ($($name:ident: $line:expr;)*) => {$(

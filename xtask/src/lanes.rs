@@ -114,7 +114,8 @@ mod tests {
                 let wait = changed.wait_timeout_while(running, LIMIT, |running| *running < LANES);
                 !wait.unwrap().1.timed_out()
             };
-            let met = side_by_side([vec![(); own], vec![(); own]], vec![(); LANES - 2 * own], wait_for_the_others);
+            let met =
+                side_by_side([vec![(); own], vec![(); own]], vec![(); LANES - 2 * own], wait_for_the_others);
             assert_eq!(met, [true; LANES]);
         }
     }

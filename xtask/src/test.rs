@@ -59,7 +59,8 @@ pub(crate) fn test(args: &[String]) -> Result {
 
     let mut jobs = Vec::new();
     for program in programs {
-        let mut command = if is_paused(&program) { Command::new("nice") } else { Command::new(&program.path) };
+        let mut command =
+            if is_paused(&program) { Command::new("nice") } else { Command::new(&program.path) };
         if is_paused(&program) {
             command.args(["-n", "5", &program.path]);
         }

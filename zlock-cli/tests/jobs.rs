@@ -121,12 +121,18 @@ async fn are_listed(url: &str) {
     let runs = history["runs"].as_array().unwrap();
     assert_eq!((&history["job"], runs.len()), (&"/jobs/hopeless".into(), 4), "{history}");
     for (run, before) in runs.iter().zip(&runs[1..]) {
-        assert!(run["tick"].as_str() > before["tick"].as_str() && run["began"].as_str() >= before["ended"].as_str());
+        assert!(
+            run["tick"].as_str() > before["tick"].as_str()
+                && run["began"].as_str() >= before["ended"].as_str()
+        );
         assert_eq!((&run["state"], &run["attempt"]), (&"failed".into(), &1.into()), "{run}");
     }
     for (name, state) in [("/jobs/dead", "died"), ("/jobs/long", "running")] {
         let history = jobs(url, &["--history", name]).await;
-        assert_eq!((&history["runs"][0]["state"], &history["runs"][0]["ended"]), (&state.into(), &Value::Null));
+        assert_eq!(
+            (&history["runs"][0]["state"], &history["runs"][0]["ended"]),
+            (&state.into(), &Value::Null)
+        );
     }
     let (code, table, _) = outcome(&mut zlock(&["jobs", "--url", url, "--history", "jobs/report"])).await;
     assert!(code == 0 && table.starts_with("TICK ") && table.lines().count() == 2, "{table}");

@@ -51,13 +51,7 @@ impl Round {
         Round::begin_with(&[], site, other, name, wrapper).await
     }
 
-    async fn begin_with(
-        options: &[&str],
-        site: &Site,
-        other: &Client,
-        name: &str,
-        wrapper: &[&str],
-    ) -> Self {
+    async fn begin_with(options: &[&str], site: &Site, other: &Client, name: &str, wrapper: &[&str]) -> Self {
         let folder = support::folder();
         let beats = folder.path().join("beats");
         let url = site.url(site.proxy.addr(), SESSION);

@@ -29,8 +29,8 @@ pub use contract::values::{Consistency, GuardNode, Value, Values, Version, Write
 pub use contract::watch::{Watch, WatchEvent};
 pub use error::excerpt::Excerpt;
 pub use error::failure::LastFailure;
-pub use fenced::FencedStorage;
 pub use error::{Error, ErrorKind, Phase, Result};
+pub use fenced::FencedStorage;
 pub use mutex::Mutex;
 pub use nodes::label::Label;
 pub use nodes::name::{NodeName, ParsedName};

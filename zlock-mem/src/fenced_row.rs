@@ -37,7 +37,11 @@ impl<T> FencedRow<T> {
         FencedRow(Mutex::new((FencingToken::new(0), value)))
     }
 
-    fn admit(&self, operation: &'static str, token: FencingToken) -> Result<MutexGuard<'_, (FencingToken, T)>> {
+    fn admit(
+        &self,
+        operation: &'static str,
+        token: FencingToken,
+    ) -> Result<MutexGuard<'_, (FencingToken, T)>> {
         let mut row = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if token < row.0 {
             return Err(Error::overtaken(operation, token));

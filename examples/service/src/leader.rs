@@ -50,9 +50,11 @@ impl Leading {
                 let location = [(header::LOCATION, format!("http://{address}/orders"))];
                 (StatusCode::TEMPORARY_REDIRECT, location, format!("the leader is {address}"))
             }
-            (Some(address), _) => {
-                (StatusCode::SERVICE_UNAVAILABLE, later, format!("the leader was {address}; that is in doubt"))
-            }
+            (Some(address), _) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                later,
+                format!("the leader was {address}; that is in doubt"),
+            ),
             (None, _) => (StatusCode::SERVICE_UNAVAILABLE, later, "nobody leads".into()),
         }
     }

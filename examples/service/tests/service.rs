@@ -34,8 +34,7 @@ async fn start(takes: Duration) -> Service {
 
 async fn start_on(server: &MemServer, takes: Duration, drain: Duration) -> Service {
     let folder = tempfile::tempdir().unwrap();
-    let backend =
-        server.connect_with(MemOptions::default().with_session_timeout(Duration::from_secs(4)));
+    let backend = server.connect_with(MemOptions::default().with_session_timeout(Duration::from_secs(4)));
     let (link, client) = (backend.link(), Client::new(backend));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -100,28 +99,28 @@ async fn a_shutdown_waits_for_the_job_and_answers_probes() {
 async fn orders_go_to_the_leader() {
     limit(async {
         let server = MemServer::new();
-        let orders = async |service: &Service| ask(service.address, "POST", "/orders").await;
+        let orders = async |address| ask(address, "POST", "/orders").await;
         let first = start_on(&server, Duration::from_millis(5), 3 * SECOND).await;
-        until("the first one leads", async || orders(&first).await.0 == 200).await;
+        until("the first one leads", async || orders(first.address).await.0 == 200).await;
         let second = start_on(&server, Duration::from_millis(5), 3 * SECOND).await;
-        until("the second one knows", async || orders(&second).await.0 == 307).await;
+        until("the second one knows", async || orders(second.address).await.0 == 307).await;
         let to_first = format!("location: http://{}/orders", first.address);
-        assert!(orders(&second).await.1.contains(&to_first));
+        assert!(orders(second.address).await.1.contains(&to_first));
         assert_eq!(status(first.address, "/ready").await, 200);
         assert_eq!(status(second.address, "/ready").await, 200);
 
         second.link.cut();
-        until("it is in doubt", async || orders(&second).await.0 == 503).await;
+        until("it is in doubt", async || orders(second.address).await.0 == 503).await;
         let asked = Instant::now();
-        assert!(orders(&second).await.1.contains(&first.address.to_string()));
+        assert!(orders(second.address).await.1.contains(&first.address.to_string()));
         assert!(asked.elapsed() < 2 * SECOND, "a handler waited for the store");
         second.link.heal();
-        until("it knows again", async || orders(&second).await.0 == 307).await;
+        until("it knows again", async || orders(second.address).await.0 == 307).await;
 
         first.stop.send(()).unwrap();
         until("the first one is not ready", async || status(first.address, "/ready").await == 503).await;
-        assert_eq!(orders(&first).await.0, 200, "it still leads");
-        until("the second one leads", async || orders(&second).await.0 == 200).await;
+        assert_eq!(orders(first.address).await.0, 200, "it still leads");
+        until("the second one leads", async || orders(second.address).await.0 == 200).await;
         let outcome = first.ended.await.unwrap();
         assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended));
         second.stop.send(()).unwrap();

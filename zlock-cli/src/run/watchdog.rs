@@ -152,7 +152,8 @@ impl<'a> Watchdog<'a> {
                 self.is_overdue = true;
                 self.over_at = Some(now.plus(self.grace.kill_after()));
                 end(child);
-                self.log.say(format!("{}: the longest hold is over; sent SIGTERM to the command", held.path()));
+                self.log
+                    .say(format!("{}: the longest hold is over; sent SIGTERM to the command", held.path()));
             }
             let wake_at = if self.is_ending { kill_at } else { term_at };
             let wake_at = self.over_at.map_or(wake_at, |at| wake_at.min(at));

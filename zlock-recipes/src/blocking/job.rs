@@ -214,7 +214,8 @@ impl RecurringJob {
             let mut ticks = self.driver.run("job", Ticks::new(&self.job, schedule))?;
             while let Some(run) = self.driver.run("job", held("job")?.scope(ticks.next()))? {
                 let run = JobRun::new(run, &self.driver);
-                let worked = settled(run.run.span().in_scope(|| catch_unwind(AssertUnwindSafe(|| job(&run)))));
+                let worked =
+                    settled(run.run.span().in_scope(|| catch_unwind(AssertUnwindSafe(|| job(&run)))));
                 self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;
             }
             Ok(())

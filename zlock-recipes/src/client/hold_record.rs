@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::sleep_until;
 use zlock_core::{
-    Error, ErrorKind, FencingToken, Label, LockPath, Mutex, Node, NodeId, NodeName, Result, SessionEvents, Signal,
-    Target,
+    Error, ErrorKind, FencingToken, Label, LockPath, Mutex, Node, NodeId, NodeName, Result, SessionEvents,
+    Signal, Target,
 };
 
 use crate::hold::limit::Limit;

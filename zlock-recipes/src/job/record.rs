@@ -109,9 +109,7 @@ impl Run {
         let (last_done, other) = before.map(|run| (run.last_done, run.other.clone())).unwrap_or_default();
         let history = match before {
             // Its process has died.
-            Some(run) if run.state == RunState::Started => {
-                run.unended().before(&run.history)
-            }
+            Some(run) if run.state == RunState::Started => run.unended().before(&run.history),
             before => before.map(|run| run.history.clone()).unwrap_or_default(),
         };
         let first = before.map_or(tick, |run| run.first);
@@ -188,7 +186,8 @@ impl Run {
         while let Some(ran) = take("ran") {
             history.push(PastRun::parse(&ran).ok_or_else(|| missing("ran"))?);
         }
-        let state = take("state").and_then(|state| RunState::parse(&state)).ok_or_else(|| missing("state"))?;
+        let state =
+            take("state").and_then(|state| RunState::parse(&state)).ok_or_else(|| missing("state"))?;
         fn parsed<T: FromStr>(field: Option<String>) -> Option<T> {
             field?.parse().ok()
         }
@@ -338,7 +337,8 @@ mod tests {
         let attempts: Vec<_> = run.history.iter().map(|run| run.attempt).collect();
         assert_eq!(attempts, (20..30).rev().collect::<Vec<_>>());
         for n in 1..30 {
-            run = Run::claim(Some(&run), run.tick, n, run.fencing_token, &"\u{10ffff}".repeat(1000), run.since);
+            run =
+                Run::claim(Some(&run), run.tick, n, run.fencing_token, &"\u{10ffff}".repeat(1000), run.since);
             run = run.ended(RunState::Done, run.since);
         }
         assert!(run.history.len() < 10 && run.to_data().len() < 6000, "{}", run.to_data().len());

@@ -4,7 +4,6 @@
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::Instrument as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
@@ -18,7 +17,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::registry().with(layer.with_filter(levels)).init();
 
     let client = zlock::connect("mem://").await?;
-    let work = async { "shipped" }.instrument(tracing::info_span!("ship order", order = 42));
+    // Made inside, so that it is a child of the hold.
+    let work = async { tracing::info_span!("ship order", order = 42).in_scope(|| "shipped") };
     let shipped = client.mutex("/app/orders/42")?.run(work).await?;
     println!("{shipped}");
     client.close().await?;

@@ -25,9 +25,14 @@ fn end(name: &str, args: &[&str]) -> (Option<i32>, String) {
 async fn opentelemetry() {
     limit(async {
         let text = run("opentelemetry", &[]);
-        let spans: Vec<_> =
-            text.lines().filter_map(|line| line.trim().strip_prefix("Name         : ")).collect();
-        assert_eq!(spans, ["acquire", "ship order", "hold"], "{text}");
+        let all = |name: &str| -> Vec<_> {
+            let prefix = format!("\t{name:13}: ");
+            text.lines().filter_map(|line| line.strip_prefix(&*prefix)).map(str::to_owned).collect()
+        };
+        let (ids, parents) = (all("SpanId"), all("ParentSpanId"));
+        assert_eq!(all("Name"), ["acquire", "ship order", "hold"], "{text}");
+        assert_eq!(parents[1], ids[2], "{text}");
+        assert!(text.contains("outcome: String(Owned(\"released\"))"), "{text}");
     })
     .await;
 }

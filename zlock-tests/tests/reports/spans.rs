@@ -160,3 +160,32 @@ async fn closures_run_inside_the_span_of_their_hold() {
         assert!(lines.iter().any(|seen| seen == line), "{lines:#?}");
     }
 }
+
+/// The same on a thread.
+#[test]
+fn blocking_closures_run_inside_the_span_of_their_hold() {
+    let spans = Spans::default();
+    let _default = tracing::subscriber::set_default(spans.clone());
+    let client = zlock::blocking::connect("mem://").unwrap();
+    let began = || spans.0.lock().unwrap().lines.iter().rfind(|line| line.contains(">work")).cloned();
+    let work = || drop(tracing::debug_span!(target: "zlock_test", "work"));
+    client.mutex("/a").unwrap().run(|_| work()).unwrap();
+    assert_eq!(began().as_deref(), Some("DEBUG hold>work"));
+    client.lock_template("/locks").unwrap().execute("a", |_| work()).unwrap();
+    assert_eq!(began().as_deref(), Some("DEBUG hold>work"));
+    let tick: zlock::job::Tick = "2026-11-24T21:00:00Z".parse().unwrap();
+    let done = |_: &zlock::blocking::JobRun| {
+        work();
+        Ok::<_, zlock::Error>(())
+    };
+    let _ran = client.recurring_job("/job").unwrap().run(tick, done).unwrap();
+    assert_eq!(began().as_deref(), Some("DEBUG job>work"));
+    let election = client.election("/leader").unwrap().after_work(zlock::Then::Return);
+    let led = election.lead(|_| {
+        work();
+        Ok::<_, zlock::Error>(())
+    });
+    assert_eq!(led.unwrap(), Some(()));
+    assert_eq!(began().as_deref(), Some("DEBUG hold>work"));
+    client.close().unwrap();
+}

@@ -416,3 +416,24 @@ async fn on_a_server(url: &str) {
     assert!(deleted, "{:?}", reports.requests);
     assert_eq!((reports.held, reports.waiting, reports.losses.len()), (0, 0, 0));
 }
+
+/// A holder that never looks is found by the heartbeats, and told to the observer once. The hold itself goes on.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_too_long_is_reported_once_and_goes_on() {
+    let client = Client::new(MemServer::new().connect());
+    let seen = Arc::new(Seen::default());
+    client.observe(seen.clone()).unwrap();
+    let mutex = client.mutex("/a").unwrap().with_metric_name("a").max_hold(60 * SECOND).unwrap();
+    let guard = mutex.acquire().await.unwrap();
+    sleep(59 * SECOND).await;
+    assert_eq!(seen.reports().losses, []);
+    sleep(61 * SECOND).await;
+    let too_long = ("mutex \"a\"".to_owned(), ErrorKind::HeldTooLong);
+    let reports = seen.reports();
+    assert_eq!((&*reports.losses, reports.held, reports.holds.len()), (&[too_long.clone()][..], 1, 0));
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::HeldTooLong);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let reports = seen.reports();
+    assert_eq!(reports.losses, [too_long]);
+    assert_eq!((reports.held, reports.holds[0].1), (0, 120 * SECOND));
+}

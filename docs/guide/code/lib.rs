@@ -39,6 +39,7 @@ pages! {
     blocking: "blocking.md";
     testing: "testing.md";
     operating: "operating.md";
+    shutdown: "shutdown.md";
     metrics: "metrics.md";
     scale: "scale.md";
     from_curator: "curator.md";

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::job::record::{Run, RunState};
+use crate::job::record::Run;
+use crate::job::run_state::RunState;
 use crate::job::tick::Tick;
 
 /// What the record of a job says of a tick.

@@ -10,8 +10,9 @@ use zlock_core::{ErrorKind, Result, Version};
 
 use crate::guard::Guard;
 use crate::job::clock::Clock;
-use crate::job::record::{Run, RunState};
+use crate::job::record::Run;
 use crate::job::reports::JobReports;
+use crate::job::run_state::RunState;
 use crate::job::tick::Tick;
 use crate::value::SharedValue;
 

@@ -12,6 +12,7 @@ mod past_run;
 mod record;
 mod recurring;
 mod reports;
+mod run_state;
 mod schedule;
 mod tick;
 
@@ -24,7 +25,8 @@ pub use job_run::JobRun;
 pub use missed::Missed;
 pub use outcome::{JobContext, Outcome};
 pub use past_run::PastRun;
-pub use record::{Run, RunState};
+pub use record::Run;
 pub use recurring::RecurringJob;
+pub use run_state::RunState;
 pub use schedule::{Interval, Schedule, schedule_fn};
 pub use tick::Tick;

@@ -1,6 +1,6 @@
 //! The runs that have ended, as lines of a job's record.
 
-use crate::job::record::{Run, RunState};
+use crate::job::run_state::RunState;
 use crate::job::tick::Tick;
 
 /// The number of runs that a record keeps.
@@ -9,7 +9,7 @@ const MOST: usize = 10;
 /// The number of bytes that they take together.
 const MOST_BYTES: usize = 4000;
 
-/// A run that has ended. The record of a job keeps the last ten, or fewer if [`by`](Self::by) is long: see [`Run::history`].
+/// A run that has ended. The record of a job keeps the last ten, or fewer if [`by`](Self::by) is long: see [`Run::history`](super::Run::history).
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastRun {
@@ -23,17 +23,11 @@ pub struct PastRun {
     pub began: Tick,
     /// When it ended, by that clock, if that was recorded.
     pub ended: Option<Tick>,
-    /// The process that ran it, as in [`Run::by`].
+    /// The process that ran it, as in [`Run::by`](super::Run::by).
     pub by: String,
 }
 
 impl PastRun {
-    /// Returns the run of a record, which has begun at its `since`, and its end.
-    pub(super) fn of(run: &Run, state: RunState, ended: Option<Tick>) -> Self {
-        let Run { tick, attempt, since: began, .. } = *run;
-        PastRun { tick, state, attempt, began, ended, by: run.by.clone() }
-    }
-
     /// Adds this run to earlier ones, the latest of which is the first. Leaves out the oldest.
     pub(super) fn before(self, earlier: &[PastRun]) -> Vec<PastRun> {
         let mut bytes = 0;

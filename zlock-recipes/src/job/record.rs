@@ -17,51 +17,18 @@
 //!
 //! The first line has the version of the format. Later programs may add fields; this one keeps those that it does not know.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
 
 use zlock_core::{Error, ErrorKind, Excerpt, FencingToken, LockPath, Result};
 
 use crate::job::past_run::PastRun;
+use crate::job::run_state::RunState;
 use crate::job::tick::Tick;
 
 const FIRST_LINE: &str = "zlock job ";
 const VERSION: u32 = 1;
-
-/// The state of a run.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RunState {
-    /// The run has begun. If nobody holds the job's lock, its process died, or lost the lock.
-    Started,
-    /// The run has ended.
-    Done,
-    /// The run has ended with an error.
-    Failed,
-}
-
-impl RunState {
-    /// Returns the state in lower case, as it is in the record.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RunState::Started => "started",
-            RunState::Done => "done",
-            RunState::Failed => "failed",
-        }
-    }
-
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        [RunState::Started, RunState::Done, RunState::Failed].into_iter().find(|state| state.as_str() == text)
-    }
-}
-
-impl Display for RunState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// The last run of a job, as its record has it. Returned by [`RecurringJob::last`](super::RecurringJob::last).
 #[non_exhaustive]
@@ -135,14 +102,20 @@ impl Run {
     /// Returns the run as it is when it has ended.
     pub(crate) fn ended(&self, state: RunState, since: Tick) -> Self {
         let last_done = if state == RunState::Done { Some(self.tick) } else { self.last_done };
-        let history = PastRun::of(self, state, Some(since)).before(&self.history);
+        let history = self.past(state, Some(since)).before(&self.history);
         Run { state, since, last_done, history, ..self.clone() }
     }
 
     /// Returns a run that has not ended as it will be in the [`history`](Self::history) if its process dies.
     #[must_use]
     pub fn unended(&self) -> PastRun {
-        PastRun::of(self, RunState::Started, None)
+        self.past(RunState::Started, None)
+    }
+
+    /// Returns this run, which has begun at its `since`, with its end.
+    fn past(&self, state: RunState, ended: Option<Tick>) -> PastRun {
+        let Run { tick, attempt, since: began, .. } = *self;
+        PastRun { tick, state, attempt, began, ended, by: self.by.clone() }
     }
 
     /// Returns the run with a note that a machine with this time was refused.

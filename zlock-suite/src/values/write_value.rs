@@ -293,7 +293,11 @@ pub mod links {
             (case.connect().await, case.connect().await, case.value("value"), case.path("lock"));
         let (node, guard) = guard(case, &b, &lock).await;
         let mut expected = None;
+        // Each mute takes the answer to a heartbeat with it. So many in a row would end the session.
+        let timeout = case.store.session_timeout();
+        let is_well = async || b.session_events().current().slack().is_some_and(|left| left > timeout / 2);
         for n in 0..4_u8 {
+            case.until("a heartbeat is answered", is_well).await;
             case.links().mute(&b).await;
             let heal = async {
                 let takes_effect = async || read(&a, &path).await.is_some_and(|value| value.data == [n]);
@@ -308,6 +312,7 @@ pub mod links {
             expected = Some(now.version);
         }
         // Nor if the write deletes the guard: an attempt that finds it gone was not the first.
+        case.until("a heartbeat is answered", is_well).await;
         case.links().mute(&b).await;
         let guard = guard.and_delete(node.clone());
         let heal = async {

@@ -27,7 +27,7 @@ Exit codes:
   0    Success; for run, the command's own exit code
   1    doctor: a check failed; revoke: there was nothing to revoke; leader: nobody leads; get: there is no value
   122  run: the tick or the key has run already (see --on-done)
-  123  run: the lock was lost, and the command was stopped
+  123  run: the lock was lost, or held for longer than --max-hold, and the command was stopped
   124  run: another client holds the lock (see --on-busy); join: another client has the ID
   125  zlock itself failed, or the command line is wrong; no command is left running
   126  run: the command cannot be executed

@@ -7,7 +7,7 @@ use zlock::backend::Label;
 use crate::output::{Colour, paint, printable, utc};
 
 /// The titles of a table of participants.
-pub(crate) const TITLES: [&str; 7] = ["STATE", "KIND", "TOKEN", "SESSION", "QUEUED", "REVOKED", "WHO"];
+pub(crate) const TITLES: [&str; 7] = ["STATE", "KIND", "TOKEN", "SESSION", "SINCE", "REVOKED", "WHO"];
 
 /// Formats a participant as a row of that table.
 pub(crate) fn row(participant: &Participant) -> [String; 7] {

@@ -80,7 +80,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// Called when a held lock is lost, before [`hold_ended`](Self::hold_ended). `reason` is the
     /// [kind](crate::Error::kind) of the loss. With [`HeldTooLong`](ErrorKind::HeldTooLong), the lock is still held, for longer than
-    /// its longest hold, and the hold goes on.
+    /// its longest hold, and the hold goes on. That is found by a heartbeat, or when the holder checks or releases.
     ///
     /// On backends that use the kit's [`Task`](crate::kit::Task), this is called as soon as the client knows of the loss,
     /// whether or not the holder checks. If several clients share a backend, that applies only to the first one with an

@@ -14,6 +14,8 @@ type Answer = (StatusCode, [(HeaderName, String); 1], String);
 /// The part of a replica in the election.
 #[derive(Clone, Debug)]
 pub(crate) struct Leading {
+    /// The address of this replica.
+    own: String,
     /// Who leads, as this replica has last seen it.
     leader: LiveLeader,
     /// The term of this replica, while it leads.
@@ -21,8 +23,8 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    pub(crate) fn new(election: &Election) -> Self {
-        Leading { leader: election.view(), term: Arc::default() }
+    pub(crate) fn new(election: &Election, own: String) -> Self {
+        Leading { own, leader: election.view(), term: Arc::default() }
     }
 
     /// Campaigns until the client is shut down.
@@ -46,6 +48,10 @@ impl Leading {
         let address = view.leader.map(|leader| String::from_utf8_lossy(&leader.value).into_owned());
         let later = [(header::RETRY_AFTER, "1".into())];
         match (address, view.freshness) {
+            // Its term has just begun, or has just ended.
+            (Some(address), _) if address == self.own => {
+                (StatusCode::SERVICE_UNAVAILABLE, later, "the leader changes".into())
+            }
             (Some(address), Freshness::Fresh) => {
                 let location = [(header::LOCATION, format!("http://{address}/orders"))];
                 (StatusCode::TEMPORARY_REDIRECT, location, format!("the leader is {address}"))

@@ -43,7 +43,8 @@ pub struct Settings {
 /// Serves until `stop` completes, then shuts down. Returns the outcome of the client's shutdown.
 ///
 /// # Errors
-/// The listener or the client fails, or the jobs' task has panicked, which also shuts the service down.
+/// The listener or the client fails; the jobs' task has panicked, or this replica cannot campaign any more, which also shuts the service
+/// down.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -52,10 +53,10 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
     let mutex = client.mutex("/service/jobs")?;
-    let election = client.election("/service/leader")?.with_value(settings.address)?;
-    let leading = Leading::new(&election);
+    let election = client.election("/service/leader")?.with_value(settings.address.clone())?;
+    let leading = Leading::new(&election, settings.address);
     let mut worker = tokio::spawn(work(mutex, jobs, settings.every));
-    let leads = tokio::spawn(leading.clone().lead(election));
+    let mut leads = tokio::spawn(leading.clone().lead(election));
     let (stopping, is_stopping) = watch::channel(false);
     let probes = Router::new()
         .route("/live", get(live))
@@ -64,25 +65,28 @@ pub async fn serve(
     let router = probes.merge(Router::new().route("/orders", post(orders)).with_state(leading));
     let (stopped, outcome) = tokio::sync::oneshot::channel();
     let shut_down = async move {
-        // The worker ends by itself only if it panics. Without it, the service would do nothing, and look healthy.
-        let panicked = tokio::select! {
+        // Each of them ends by itself only if it panics or cannot go on. Without it, the service would do nothing, and look healthy.
+        let (mut worked, mut led) = (None, None);
+        tokio::select! {
             biased;
-            ended = &mut worker => Some(ended),
-            () = stop => None,
-        };
+            ended = &mut worker => worked = Some(ended),
+            ended = &mut leads => led = Some(ended),
+            () = stop => {}
+        }
         // Not ready, and still there for whoever has not noticed.
         stopping.send_replace(true);
         tokio::time::sleep(settings.drain).await;
         // The leader resigns, the job ends, its lock is released, and the session ends. Probes are answered meanwhile.
         let closed = client.shutdown(settings.grace).await;
-        let ended = if let Some(ended) = panicked { ended } else { worker.await };
-        let ended = ended.and(leads.await);
-        let _ = stopped.send((closed, ended));
+        let worked = if let Some(worked) = worked { worked } else { worker.await };
+        let led = if let Some(led) = led { led } else { leads.await };
+        let _ = stopped.send((closed, worked, led));
     };
     axum::serve(listener, router).with_graceful_shutdown(shut_down).await?;
-    let (closed, worker) = outcome.await?;
+    let (closed, worked, led) = outcome.await?;
+    worked?;
     // `None`, since the client was shut down.
-    let _ = worker??;
+    let _ = led??;
     Ok(closed?)
 }
 

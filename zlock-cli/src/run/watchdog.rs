@@ -151,7 +151,9 @@ impl<'a> Watchdog<'a> {
                 }
                 self.is_overdue = true;
                 self.over_at = Some(now.plus(self.grace.kill_after()));
-                end(child);
+                if !self.is_ending {
+                    end(child);
+                }
                 self.log
                     .say(format!("{}: the longest hold is over; sent SIGTERM to the command", held.path()));
             }

@@ -18,7 +18,7 @@ pub(super) struct Line {
     pub(super) waiters: usize,
     /// How long its first waiter has been seen waiting.
     pub(super) waited: Option<Duration>,
-    /// How long its first holder has been seen holding.
+    /// How long one of its holders has been seen holding, at most.
     pub(super) held: Option<Duration>,
     /// The holder that this lock was seen with, or the first of several.
     pub(super) holder: String,
@@ -108,7 +108,7 @@ impl Seen {
         queue.iter().map(row).collect()
     }
 
-    /// Forgets waiters that have left: those that no queue of this round contains.
+    /// Forgets participants that have left: those that no queue of this round contains.
     pub(super) fn keep(&mut self, is_there: impl Fn(&LockPath, &str) -> bool) {
         self.0.retain(|(path, node), _| is_there(path, node));
     }

@@ -88,7 +88,8 @@ impl RecurringJob {
         self.map(|job| job.period(period))
     }
 
-    /// Limits how long a run takes. A thread is not cancelled: [`JobRun::check`] says that the time is over.
+    /// Limits how long a run takes. A thread is not cancelled: [`JobRun::check`] says that the time is over. A run that ends later
+    /// counts as a failed attempt.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.
@@ -151,7 +152,8 @@ impl RecurringJob {
         match self.begin(tick)? {
             Ok(run) => {
                 let worked = run.run.span().in_scope(|| job(&run));
-                Ok(Outcome::Ran(self.driver.run("job", run.into_async().end_as(Ok(worked)))?))
+                let worked = run.check().map(|()| worked);
+                Ok(Outcome::Ran(self.driver.run("job", run.into_async().end_as(worked))?))
             }
             Err(not_run) => Ok(not_run.of()),
         }
@@ -216,7 +218,8 @@ impl RecurringJob {
                 let run = JobRun::new(run, &self.driver);
                 let worked =
                     settled(run.run.span().in_scope(|| catch_unwind(AssertUnwindSafe(|| job(&run)))));
-                self.driver.run("job", ticks.end(run.into_async(), Ok(worked)))?;
+                let worked = run.check().map(|()| worked);
+                self.driver.run("job", ticks.end(run.into_async(), worked))?;
             }
             Ok(())
         };

@@ -109,7 +109,7 @@ impl Election {
                 (Ok(Some(result)), None) => Ok(result),
                 (Ok(None), None) => continue,
                 (Err(loss), None) => {
-                    drop(led);
+                    Guard::from(led).release_or_log().await;
                     if leading.ends_by(loss)? {
                         break;
                     }

@@ -34,7 +34,7 @@ impl WriteGuard {
     /// another one from the guard that this returns.
     ///
     /// # Errors
-    /// [`StillEntered`](zlock_core::ErrorKind::StillEntered) while other guards of this hold exist; the loss of the lock, as
+    /// [`StillEntered`](zlock_core::ErrorKind::StillEntered) while other guards of this hold exist; the loss of the lock, or the end of its longest hold, as
     /// [`LockContext::lost`](crate::LockContext::lost) returns it. The error contains the guard.
     ///
     /// # Cancel safety

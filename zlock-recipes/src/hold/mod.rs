@@ -182,9 +182,11 @@ impl Hold {
         if !span.is_disabled() {
             let reason = self.ended_by();
             span.record("outcome", reason.unwrap_or(ErrorKind::Released).as_str());
-            if let Some(reason) = reason {
-                span.in_scope(|| tracing::debug!(reason = reason.as_str(), "the lock was lost"));
-            }
+            span.in_scope(|| match reason {
+                None => {}
+                Some(ErrorKind::HeldTooLong) => tracing::debug!("the lock was held too long"),
+                Some(reason) => tracing::debug!(reason = reason.as_str(), "the lock was lost"),
+            });
         }
     }
 
@@ -194,7 +196,9 @@ impl Hold {
     /// # Errors
     /// `StillEntered`, or the loss of the lock.
     pub(crate) fn downgrade(&self) -> Result<()> {
-        self.check("downgrade")?;
+        if self.ended_by().is_some() {
+            return Err(self.loss("downgrade"));
+        }
         let mut state = self.state.lock();
         if (state.owners, state.readers) != (1, 0) {
             return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(self.path()));

@@ -337,7 +337,7 @@ impl<S: Schedule> Ticks<S> {
                 return self.wait_in_doubt(tick).await.map(|()| None);
             }
             Ok(Err(_)) => {}
-            Err(error) if error.is_retryable() => {
+            Err(error) if error.is_retryable() || error.kind() == ErrorKind::HeldTooLong => {
                 if self.log.record(&error) {
                     tracing::warn!(%path, %tick, %error, "a job could not be run");
                 }

@@ -377,9 +377,12 @@ impl<K: Kind> LockHandle<K> {
     /// When the time is over, the lock counts as not held: what [`run`](Self::run) and templates run is cancelled at its current await
     /// point, and guards say so by [`lost`](crate::LockContext::lost), [`check`](crate::LockContext::check) and
     /// [`is_held`](crate::LockContext::is_held), with the kind [`HeldTooLong`](zlock_core::ErrorKind::HeldTooLong). The lock is
-    /// released when the guard is dropped, and not before: until then the session keeps every other client out. So a task that never
-    /// ends, or a thread, which nothing can cancel, keeps the lock. ShedLock's `lockAtMostFor` gives such a lock to the next client
+    /// released when the guard is dropped, and not before: until then the session keeps every other client out. So a task that keeps its
+    /// guard, or a closure that blocks its thread, keeps the lock. ShedLock's `lockAtMostFor` gives such a lock to the next client
     /// while it is still in use.
+    ///
+    /// The limit is that of the handle that acquired the lock: entering it again by another handle changes nothing. In a set of locks,
+    /// each counts from its own grant, also while the others are waited for.
     ///
     /// The time is that of the monotonic clock. On Linux and macOS, this clock stands still while the machine sleeps.
     ///

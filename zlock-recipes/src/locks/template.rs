@@ -299,7 +299,8 @@ impl LockTemplate {
     }
 
     /// Limits how long a closure holds its lock, as [`LockHandle::max_hold`](crate::LockHandle::max_hold) does. A closure whose
-    /// time is over is cancelled. With [`cancel_on_loss(false)`](Self::cancel_on_loss), its [`LockContext`] says so.
+    /// time is over is cancelled. With [`cancel_on_loss(false)`](Self::cancel_on_loss), its [`LockContext`] says so, and the
+    /// call returns what the closure returns.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the time is zero.

@@ -191,7 +191,8 @@ impl HoldReport {
 
     /// Reports that the lock is held for too long. The hold goes on.
     pub(crate) fn overdue(&self) {
-        if !self.is_overdue.swap(true, Ordering::Relaxed) {
+        // A context may look at a lock that was released in time.
+        if !self.ended.load(Ordering::Relaxed) && !self.is_overdue.swap(true, Ordering::Relaxed) {
             self.reports.to(|observer| observer.lock_lost(self.lock(), ErrorKind::HeldTooLong));
         }
     }

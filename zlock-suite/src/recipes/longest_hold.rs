@@ -135,6 +135,11 @@ pub async fn of_other_kinds(case: &Case<'_>) {
     let files = client.read_write_lock(case.path("lock")).unwrap().max_hold(limit).unwrap();
     too_long(files.read().run(pending::<()>()).await);
     too_long(files.write().run(pending::<()>()).await);
+    let guard = files.write().acquire().await.unwrap();
+    guard.lost().await;
+    let refused = guard.downgrade().await.unwrap_err();
+    too_long::<()>(Err(refused.error));
+    refused.guard.release().await.unwrap();
     let permits = client.semaphore(case.path("permits"), 2).unwrap().max_hold(limit).unwrap();
     too_long(permits.permits(2).unwrap().run(pending::<()>()).await);
     let template = client.lock_template(case.root()).unwrap().with_kind(Permits { n: 1, max: 2 }).unwrap();

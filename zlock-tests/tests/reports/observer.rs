@@ -436,4 +436,12 @@ async fn a_hold_that_is_too_long_is_reported_once_and_goes_on() {
     let reports = seen.reports();
     assert_eq!(reports.losses, [too_long]);
     assert_eq!((reports.held, reports.holds[0].1), (0, 120 * SECOND));
+
+    // One that was released in time, however late somebody looks at it.
+    let guard = mutex.acquire().await.unwrap();
+    let context = guard.context();
+    guard.release().await.unwrap();
+    sleep(120 * SECOND).await;
+    assert_eq!(context.check().unwrap_err().kind(), ErrorKind::Released);
+    assert_eq!(seen.reports().losses.len(), 1);
 }

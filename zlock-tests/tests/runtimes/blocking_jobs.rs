@@ -98,3 +98,20 @@ fn a_loss_is_returned_after_the_closure_and_the_next_attempt_has_a_larger_token(
     assert_eq!(job.last().unwrap().unwrap().state, RunState::Failed);
     client.close().unwrap();
 }
+
+/// A thread is told that a run takes too long, and is not stopped. What it does too late is a failed attempt.
+#[test]
+fn a_run_that_takes_too_long_has_failed() {
+    let client = connect(&MemServer::new());
+    let job = client.recurring_job(PATH).unwrap().max_hold(Duration::from_millis(20)).unwrap();
+    let error = job.run(tick(), |run| {
+        thread::sleep(Duration::from_millis(40));
+        assert_eq!(run.check().unwrap_err().kind(), ErrorKind::HeldTooLong);
+        Ok::<_, Infallible>(())
+    });
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::HeldTooLong);
+    assert_eq!(job.last().unwrap().unwrap().state, RunState::Failed);
+    let later = job.clone().attempts(2).run(tick(), |_| Ok::<_, Infallible>(()));
+    assert!(matches!(later, Ok(Outcome::Ran(Ok(())))), "{later:?}");
+    client.close().unwrap();
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use tokio::sync::watch;
-use zlock::{Election, Freshness, LeaderContext, LiveLeader, Result};
+use zlock::{Election, Freshness, LeaderContext, LiveLeader};
 
 type Answer = (StatusCode, [(HeaderName, String); 1], String);
 
@@ -28,14 +28,16 @@ impl Leading {
     }
 
     /// Campaigns until the client is shut down.
-    pub(crate) async fn lead(self, election: Election) -> Result<Option<()>> {
+    pub(crate) async fn lead(self, election: Election) {
         let work = |leader: LeaderContext| {
             println!("leads in term {}", leader.term());
             self.term.send_replace(Some(leader.clone()));
             // Until somebody asks it to step down, or the client shuts down.
             async move { leader.step_down_requested().await }
         };
-        election.lead(work).await
+        if let Err(error) = election.lead(work).await {
+            eprintln!("this replica does not campaign any more: {error}");
+        }
     }
 
     fn answer(&self) -> Answer {

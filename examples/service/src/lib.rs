@@ -22,6 +22,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use zlock::{Client, ErrorKind, InterProcessMutex, Result, SessionState, Shutdown};
 
 pub use self::jobs::Jobs;
@@ -43,8 +44,7 @@ pub struct Settings {
 /// Serves until `stop` completes, then shuts down. Returns the outcome of the client's shutdown.
 ///
 /// # Errors
-/// The listener or the client fails; the jobs' task has panicked, or this replica cannot campaign any more, which also shuts the service
-/// down.
+/// The listener or the client fails; the jobs' task has panicked, which also shuts the service down, or the candidate's.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -56,53 +56,49 @@ pub async fn serve(
     let election = client.election("/service/leader")?.with_value(settings.address.clone())?;
     let leading = Leading::new(&election, settings.address);
     let mut worker = tokio::spawn(work(mutex, jobs, settings.every));
-    let mut leads = tokio::spawn(leading.clone().lead(election));
+    let leads = tokio::spawn(leading.clone().lead(election));
     let (stopping, is_stopping) = watch::channel(false);
-    let probes = Router::new()
-        .route("/live", get(live))
-        .route("/ready", get(ready))
-        .with_state((client.clone(), is_stopping));
+    let probes = Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state((
+        client.clone(),
+        is_stopping,
+        leads.abort_handle(),
+    ));
     let router = probes.merge(Router::new().route("/orders", post(orders)).with_state(leading));
     let (stopped, outcome) = tokio::sync::oneshot::channel();
     let shut_down = async move {
-        // Each of them ends by itself only if it panics or cannot go on. Without it, the service would do nothing, and look healthy.
-        let (mut worked, mut led) = (None, None);
-        tokio::select! {
+        // The worker ends by itself only if it panics. Without it, the service would do nothing, and look healthy.
+        let panicked = tokio::select! {
             biased;
-            ended = &mut worker => worked = Some(ended),
-            ended = &mut leads => led = Some(ended),
-            () = stop => {}
-        }
+            ended = &mut worker => Some(ended),
+            () = stop => None,
+        };
         // Not ready, and still there for whoever has not noticed.
         stopping.send_replace(true);
         tokio::time::sleep(settings.drain).await;
         // The leader resigns, the job ends, its lock is released, and the session ends. Probes are answered meanwhile.
         let closed = client.shutdown(settings.grace).await;
-        let worked = if let Some(worked) = worked { worked } else { worker.await };
-        let led = if let Some(led) = led { led } else { leads.await };
-        let _ = stopped.send((closed, worked, led));
+        let worked = if let Some(panicked) = panicked { panicked } else { worker.await };
+        let _ = stopped.send((closed, worked.and(leads.await)));
     };
     axum::serve(listener, router).with_graceful_shutdown(shut_down).await?;
-    let (closed, worked, led) = outcome.await?;
-    worked?;
-    // `None`, since the client was shut down.
-    let _ = led??;
+    let (closed, ended) = outcome.await?;
+    ended?;
     Ok(closed?)
 }
 
-type Probes = (Client, watch::Receiver<bool>);
+type Probes = (Client, watch::Receiver<bool>, AbortHandle);
 
 /// The liveness probe. A lost connection is no reason for a restart, because the client reconnects. A client that was closed
-/// does not.
-async fn live(State((client, _)): State<Probes>) -> StatusCode {
+/// does not, and a replica whose candidate has ended never leads again.
+async fn live(State((client, _, candidate)): State<Probes>) -> StatusCode {
     let health = client.health();
-    let is_over = matches!(health.state, SessionState::Closed(_)) && !health.is_shutting_down;
-    if is_over { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
+    let is_over = matches!(health.state, SessionState::Closed(_)) || candidate.is_finished();
+    if is_over && !health.is_shutting_down { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
 }
 
 /// The readiness probe: this replica may receive requests that need a lock. Not only the leader is ready: a rolling update starts the
 /// next replica when this one is, and would wait for ever.
-async fn ready(State((client, is_stopping)): State<Probes>) -> (StatusCode, String) {
+async fn ready(State((client, is_stopping, _)): State<Probes>) -> (StatusCode, String) {
     let health = client.health();
     let is_ready = health.is_ready() && !*is_stopping.borrow();
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -7,7 +7,7 @@ use crate::programs::Program;
 
 /// The number of programs that run at once. A program has one test thread for each core, but most tests wait for a server to
 /// start or a session to end. On average, a program uses a quarter of the cores.
-const LANES: usize = 5;
+const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
 const HEAVY: [(&str, &str); 6] = [

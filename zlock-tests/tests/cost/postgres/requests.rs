@@ -306,11 +306,16 @@ async fn rows_that_cannot_be_removed_make_no_heartbeat_longer() {
                 return (before, pages);
             }
         };
+        // One in thirty looks for replicas as well, so the least of three counts.
         let heartbeat = async || {
-            let (beats, pages) = look().await;
-            until("there are heartbeats", async || look().await.0 >= beats + 2).await;
-            let (more_beats, more_pages) = look().await;
-            (more_pages - pages) / (more_beats - beats)
+            let mut least = u64::MAX;
+            for _ in 0..3 {
+                let (beats, pages) = look().await;
+                until("there are heartbeats", async || look().await.0 >= beats + 2).await;
+                let (more_beats, more_pages) = look().await;
+                least = least.min((more_pages - pages) / (more_beats - beats));
+            }
+            least
         };
         // The first ones also read the catalog.
         heartbeat().await;

@@ -79,7 +79,7 @@ async fn waiters_of_one_session_cost_a_create_and_a_removal_each() {
 async fn waiters_of_one_session_seldom_list_on_several_threads() {
     limit_if(have_zookeeper(), async {
         let listings = listings_of_waiters_of_one_session("two threads").await;
-        assert!(listings <= 320, "{listings} listings for 3200 acquisitions");
+        assert!(listings <= 128, "{listings} listings for 1280 acquisitions");
     })
     .await;
 }
@@ -87,7 +87,7 @@ async fn waiters_of_one_session_seldom_list_on_several_threads() {
 /// Returns the number of requests other than creates and removals.
 async fn listings_of_waiters_of_one_session(threads: &str) -> u64 {
     const TASKS: u64 = 64;
-    const ROUNDS: u64 = 50;
+    const ROUNDS: u64 = 20;
     let mut meter = Meter::start().await;
     let mutex = mutex(meter.hosts(), FOREVER, PATH).await;
     let held = mutex.acquire().await.unwrap();
@@ -333,7 +333,7 @@ async fn watches_are_flat_after_a_thousand_timeouts_and_a_thousand_hand_overs() 
         let after = meter.counts().await;
         report(format!("1000 timeouts, {waiting} of them in the queue: {} watches left", after.watches));
         assert_eq!((after.watches, after.ephemerals), (0, before.ephemerals));
-        assert!(waiting > 500, "only {waiting} had got as far as the queue");
+        assert!(waiting > 100, "only {waiting} had got as far as the queue");
         let observer = Observer::connect(meter.hosts()).await;
         assert_eq!(observer.children(PATH).await.len(), 1);
 

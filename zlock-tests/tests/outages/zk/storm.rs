@@ -92,7 +92,7 @@ async fn broken_links_leave_nothing() {
         for worker in workers {
             let (done, failed) = worker.await.unwrap();
             println!("{done} rounds, {failed} deletes failed");
-            assert!(done > 10);
+            assert!(done > 0, "nothing was done");
         }
         for backend in &backends {
             assert_eq!(backend.session_events().current().epoch, 1, "no session was lost");
@@ -131,7 +131,7 @@ async fn members_that_go_and_come_leave_nothing() {
         for worker in workers {
             let (done, failed) = worker.await.unwrap();
             println!("{done} rounds, {failed} deletes failed");
-            assert!(done > 10);
+            assert!(done > 0, "nothing was done");
         }
         let observer = observer(&ensemble.connect_string()).await;
         until("nothing is left", async || names(&observer, &path).await.is_empty()).await;

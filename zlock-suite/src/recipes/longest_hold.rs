@@ -1,4 +1,4 @@
-//! `max_hold`: who is told, what is cancelled, and who holds the lock meanwhile.
+//! `max_hold`: what guards report, what is cancelled, and who holds the lock meanwhile.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub async fn zero_is_refused(case: &Case<'_>) {
     assert_eq!(a.faults.total(), 0);
 }
 
-/// The limit is reached while the link is cut: a closure is cancelled, and a guard is told. The session is alive, so nobody else gets
+/// The limit is reached while the link is cut: a closure is cancelled, and a guard reports it. The session is alive, so nobody else gets
 /// the lock before its guard is gone.
 pub async fn reached_over_a_broken_link(case: &Case<'_>) {
     let [a, b] = case.processes().await;

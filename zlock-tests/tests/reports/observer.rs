@@ -417,7 +417,7 @@ async fn on_a_server(url: &str) {
     assert_eq!((reports.held, reports.waiting, reports.losses.len()), (0, 0, 0));
 }
 
-/// A holder that never looks is found by the heartbeats, and told to the observer once. The hold itself goes on.
+/// A holder that never checks is found by the heartbeats, and reported to the observer once. The hold itself goes on.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_too_long_is_reported_once_and_goes_on() {
     let client = Client::new(MemServer::new().connect());

@@ -99,7 +99,7 @@ fn a_loss_is_returned_after_the_closure_and_the_next_attempt_has_a_larger_token(
     client.close().unwrap();
 }
 
-/// A thread is told that a run takes too long, and is not stopped. What it does too late is a failed attempt.
+/// A thread can check whether its run takes too long, and is not stopped. A run that ends too late is a failed attempt.
 #[test]
 fn a_run_that_takes_too_long_has_failed() {
     let client = connect(&MemServer::new());

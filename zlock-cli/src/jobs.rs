@@ -25,6 +25,21 @@ pub(crate) async fn jobs(args: Jobs) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Returns the tick, which runs for a key do not have.
+fn named(tick: Tick) -> Option<Tick> {
+    Some(tick).filter(|tick| tick.millis() > 0)
+}
+
+/// Returns a time as JSON has it.
+fn time(tick: Option<Tick>) -> Option<String> {
+    tick.map(|tick| tick.to_string())
+}
+
+/// Returns a time as a table has it.
+fn cell(tick: Option<Tick>) -> String {
+    time(tick).unwrap_or_else(|| "-".to_owned())
+}
+
 /// Shows the last runs of one job.
 async fn history(args: &Below, path: &LockPath) -> Result<ExitCode, Failure> {
     const TITLES: [&str; 6] = ["TICK", "STATE", "ATTEMPT", "BEGAN", "ENDED", "BY"];
@@ -44,19 +59,17 @@ async fn history(args: &Below, path: &LockPath) -> Result<ExitCode, Failure> {
     }
     print_row(&TITLES.map(str::to_owned), WIDTHS)?;
     for (state, run) in runs {
-        let time = |tick: Option<Tick>| tick.map_or_else(|| "-".to_owned(), |tick| tick.to_string());
-        let tick = Some(run.tick).filter(|tick| tick.millis() > 0);
+        let tick = named(run.tick);
         let (attempt, by) = (run.attempt.to_string(), printable(run.by.as_bytes()));
-        let row = [time(tick), state.to_owned(), attempt, time(Some(run.began)), time(run.ended), by];
+        let row = [cell(tick), state.to_owned(), attempt, cell(Some(run.began)), cell(run.ended), by];
         print_row(&row, WIDTHS)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn past_json(state: &str, run: &PastRun) -> Value {
-    let time = |tick: Option<Tick>| tick.map(|tick| tick.to_string());
     json!({
-        "tick": time(Some(run.tick).filter(|tick| tick.millis() > 0)),
+        "tick": time(named(run.tick)),
         "state": state,
         "attempt": run.attempt,
         "began": time(Some(run.began)),
@@ -142,11 +155,10 @@ impl Job {
 
     /// Returns the tick, which runs for a key do not have.
     fn tick(&self) -> Option<Tick> {
-        Some(self.run.tick).filter(|tick| tick.millis() > 0)
+        named(self.run.tick)
     }
 
     fn row(&self, path: &LockPath) -> [String; 7] {
-        let time = |tick: Option<Tick>| tick.map_or_else(|| "-".to_owned(), |tick| tick.to_string());
         let overdue = match self.is_overdue(now()) {
             None => "-",
             Some(false) => "no",
@@ -155,9 +167,9 @@ impl Job {
         let by = printable(self.run.by.as_bytes());
         [
             self.state.to_owned(),
-            time(self.tick()),
-            time(Some(self.run.since)),
-            time(self.run.next),
+            cell(self.tick()),
+            cell(Some(self.run.since)),
+            cell(self.run.next),
             overdue.to_owned(),
             clean(path.as_str()),
             by,
@@ -165,7 +177,6 @@ impl Job {
     }
 
     fn to_json(&self, path: &LockPath) -> Value {
-        let time = |tick: Option<Tick>| tick.map(|tick| tick.to_string());
         let run = &self.run;
         json!({
             "job": path.as_str(),

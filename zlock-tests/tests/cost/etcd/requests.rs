@@ -183,8 +183,8 @@ async fn a_crowd_pays_no_more_a_head() {
             let (sent, writes) = cost(&before, &after);
             println!("{sessions} sessions, {tasks} tasks, 640 acquisitions: {sent:?}, {writes} writes");
             assert_eq!(writes, 1280);
-            // Five messages for each acquisition, plus a few while the code path changes.
-            assert!(sent.values().sum::<u64>() <= 640 * 51 / 10, "{sent:?}");
+            // Five messages for each acquisition, and another listing if the predecessor has left before it is watched.
+            assert!(sent.values().sum::<u64>() <= 640 * 6, "{sent:?}");
             until_watches(&server, 0).await;
         }
     })

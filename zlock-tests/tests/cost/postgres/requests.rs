@@ -311,7 +311,7 @@ async fn rows_that_cannot_be_removed_make_no_heartbeat_longer() {
             let mut least = u64::MAX;
             for _ in 0..3 {
                 let (beats, pages) = look().await;
-                until("there are heartbeats", async || look().await.0 >= beats + 2).await;
+                until("there is a heartbeat", async || look().await.0 > beats).await;
                 let (more_beats, more_pages) = look().await;
                 least = least.min((more_pages - pages) / (more_beats - beats));
             }
@@ -321,7 +321,7 @@ async fn rows_that_cannot_be_removed_make_no_heartbeat_longer() {
         heartbeat().await;
         let before = heartbeat().await;
         let mutex = client.mutex("/cost/others").unwrap();
-        for _ in 0..2000 {
+        for _ in 0..1000 {
             release(mutex.acquire().await.unwrap()).await;
         }
         let after = heartbeat().await;

@@ -64,6 +64,7 @@ impl<'a, L: Ledger> Operation<'a, L> {
         let shared = self.shared;
         let live = shared.live(session)?;
         live.known.lock().insert(id.clone(), (self.scope.clone(), key.to_owned()));
+        let _wakes = Wakes { shared, session, live: live.clone() };
         let proof = async {
             match shared.sessions.session().deadline {
                 Some(_) if !live.rests() => Ok(None),
@@ -138,6 +139,23 @@ impl<'a, L: Ledger> Operation<'a, L> {
     pub(crate) fn watches(&self, session: SessionKey, watching: &Watching, entries: &[Entry]) {
         self.shared.wants(&watching.read(entries, session.id));
         self.shared.suspects.notify_one();
+    }
+}
+
+/// An operation that may send a heartbeat with the short timeout. If the session is still at rest when it ends, the next heartbeat is due
+/// at once, since nothing else would renew the session within that timeout.
+struct Wakes<'a, L: Ledger> {
+    shared: &'a Shared<L>,
+    session: SessionKey,
+    live: Arc<Live>,
+}
+
+impl<L: Ledger> Drop for Wakes<'_, L> {
+    fn drop(&mut self) {
+        let now = self.shared.sessions.session();
+        if now.deadline.is_none() && now.epoch == self.session.epoch && self.live.was_woken() {
+            self.shared.doubt.notify_one();
+        }
     }
 }
 

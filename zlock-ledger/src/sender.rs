@@ -144,7 +144,8 @@ impl<L: Ledger> Sender<'_, L> {
         }));
     }
 
-    /// Sends the next batch over a lane, if there is one. Returns `true` if there was.
+    /// Sends the next batch over a lane, if there is one. Returns `true` if there was, or if requests that will not be sent have made way
+    /// for others, perhaps over the other lane.
     async fn send(&mut self, way: &mut Way<L::Lane>) -> bool {
         let Some(lane) = way.lane.clone() else { return false };
         let now = Instant::now();
@@ -152,7 +153,7 @@ impl<L: Ledger> Sender<'_, L> {
             return false;
         }
         let is_connected = matches!(self.shared.sessions.is_connected(self.session), Ok(true));
-        let (numbers, txs) = {
+        let (numbers, txs, made_way) = {
             let State { lanes, items } = &mut *self.requests.state.lock();
             if !is_connected {
                 // Nothing is sent while the session is suspended.
@@ -167,10 +168,10 @@ impl<L: Ledger> Sender<'_, L> {
             });
             let txs = numbers.iter().filter_map(|number| items.get_mut(number)?.tx.take());
             let txs: Vec<_> = txs.collect();
-            (numbers, txs)
+            (numbers, txs, !gone.is_empty())
         };
         if numbers.is_empty() {
-            return false;
+            return made_way;
         }
         way.used = now;
         let (pace, limit) = (self.pace.begin(now), self.shared.answer_time());

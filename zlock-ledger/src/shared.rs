@@ -96,6 +96,12 @@ impl Live {
         beats.woken <= beats.rested
     }
 
+    /// Returns `true` if the last heartbeat was sent with the short timeout.
+    pub(crate) fn was_woken(&self) -> bool {
+        let beats = self.beats.lock();
+        beats.sent > beats.rested
+    }
+
     /// Returns `true` if the session may go to rest: all that it has deleted is deleted for good once the heartbeat with which it does
     /// commits, and nobody has to watch the incarnation.
     pub(crate) fn may_rest(&self) -> bool {

@@ -25,6 +25,31 @@ async fn a_client_at_rest_costs_almost_nothing() {
     assert_eq!(client.session_events().current().epoch, 1);
 }
 
+/// An acquisition that is given up wakes a session for a moment. It goes back to rest, and others that look for dead sessions let it be.
+#[tokio::test(start_paused = true)]
+async fn a_session_outlasts_an_acquisition_that_is_given_up() {
+    let store = MemStore::new(Settings::default());
+    let (a, link) = client(&store).await;
+    let (b, _link) = client(&store).await;
+    let (c, _link) = client(&store).await;
+    let held = b.mutex("/app/lock").unwrap().acquire().await.unwrap();
+    let waiting = c.mutex("/app/lock").unwrap();
+    let waits = tokio::spawn(async move { waiting.acquire().await });
+    let own = a.session_events().current().id;
+    link.delay(SECOND / 100, SECOND / 100);
+    for given_up_after in [1, 15, 25] {
+        sleep(TTL).await;
+        let lock = a.mutex("/app/other").unwrap();
+        let acquired = tokio::time::timeout(Duration::from_millis(given_up_after), lock.acquire()).await;
+        drop(acquired);
+        sleep(4 * TTL).await;
+        assert!(store.sessions().contains(&own), "given up after {given_up_after} ms");
+        assert_eq!(a.session_events().current().epoch, 1);
+    }
+    drop(held);
+    waits.await.unwrap().unwrap().release().await.unwrap();
+}
+
 /// A holder sends a heartbeat three times in the life of its session.
 #[tokio::test(start_paused = true)]
 async fn a_holder_costs_its_heartbeats() {

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zlock::Release;
-use zlock_ledger::mem::{MemStore, Settings};
+use zlock_ledger::mem::{MemStore, Operation, Settings};
 use zlock_ledger::{Kind, Scope};
 use zlock_suite::Log;
 
 use super::{SECOND, TTL, client};
+
+const MOMENT: Duration = Duration::from_millis(50);
 
 fn queue(path: &str) -> Scope {
     Scope { kind: Kind::Queue, path: path.into() }
@@ -87,6 +89,24 @@ async fn a_locked_scope_delays_no_other() {
     }
     drop(busy);
     waits.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A create that is given up before it is sent again makes way for the removal of what it may have created.
+#[tokio::test(start_paused = true)]
+async fn a_busy_create_that_is_given_up_leaves_nothing_to_do() {
+    let store = MemStore::new(Settings::default());
+    let (a, link) = client(&store).await;
+    let busy = store.lock_scope(&queue("/app/lock")).unwrap();
+    link.delay(MOMENT, MOMENT);
+    // Until the create was refused, and before the lane is open on which it would be repeated.
+    let lock = a.mutex("/app/lock").unwrap();
+    assert!(tokio::time::timeout(3 * MOMENT, lock.acquire()).await.is_err());
+    drop(busy);
+    sleep(2 * TTL).await;
+    store.reset_requests();
+    sleep(10 * TTL).await;
+    let counts = store.request_counts();
+    assert!(store.requests(Operation::Beat) <= 1, "something keeps the session from its rest: {counts:?}");
 }
 
 /// Nobody loses a session by queueing.

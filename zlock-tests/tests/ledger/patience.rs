@@ -102,9 +102,9 @@ async fn a_busy_create_that_is_given_up_leaves_nothing_to_do() {
     let lock = a.mutex("/app/lock").unwrap();
     assert!(tokio::time::timeout(3 * MOMENT, lock.acquire()).await.is_err());
     drop(busy);
-    sleep(2 * TTL).await;
+    sleep(TTL / 2).await;
     store.reset_requests();
-    sleep(10 * TTL).await;
+    sleep(TTL).await;
     let counts = store.request_counts();
     assert!(store.requests(Operation::Beat) <= 1, "something keeps the session from its rest: {counts:?}");
 }

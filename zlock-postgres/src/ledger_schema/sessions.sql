@@ -149,6 +149,8 @@ DECLARE
     first bigint := random() * 9223372036854775000;
 BEGIN
     {{enter}}
+    DELETE FROM zlock.tally WHERE scope IN (SELECT t.scope FROM zlock.tally t WHERE t.counted < now() - interval '1 hour'
+        LIMIT 1000 FOR UPDATE SKIP LOCKED);
     RETURN QUERY SELECT s.session FROM (
             (SELECT b.* FROM zlock.beat b WHERE b.session >= first ORDER BY b.session LIMIT 1000)
             UNION ALL (SELECT b.* FROM zlock.beat b WHERE b.session < first ORDER BY b.session LIMIT 1000)) s

@@ -138,4 +138,14 @@ BEGIN
     UPDATE zlock.life SET grants = i.id FROM zlock.incarnation i;
 END $install$;
 
+-- What was counted last in large scopes. It is never older than a moment when it is used, so a crash or a replica may lose it.
+CREATE UNLOGGED TABLE IF NOT EXISTS zlock.tally (
+    scope bytea PRIMARY KEY,
+    path bytea NOT NULL,
+    incarnation bigint NOT NULL,
+    count bigint NOT NULL,
+    changed bigint NOT NULL,
+    counted timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
 CREATE OR REPLACE FUNCTION zlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

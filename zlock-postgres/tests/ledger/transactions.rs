@@ -1,9 +1,9 @@
 //! Transactions of any kind: conditions, writes, reads.
 
 use zlock_ledger::{Calm as _, Cond, Fault, Kind, Lane as _, Mark, Range, Read, Tx, Write};
-use zlock_testkit::limit;
+use zlock_testkit::{limit, until};
 
-use crate::setup::{Store, append, delete, id, is_busy, keys, node, put, queue, scope, tx, value};
+use crate::setup::{Client, Store, append, delete, id, is_busy, keys, node, put, queue, scope, tx, value};
 
 fn update(key: &str, label: Option<&str>, data: Option<&[u8]>) -> Write {
     Write::Update { key: key.into(), label: label.map(str::to_owned), data: data.map(<[u8]>::to_vec) }
@@ -208,6 +208,49 @@ async fn a_poll_shows_what_has_changed() {
         client.delete("/q", &node_id).await;
         assert_eq!(changed(&marks[..3]).await.1, [0, 1, 2]);
         assert_eq!(changed(&[key(&node_id, 0)]).await.1, Vec::<usize>::new());
+    })
+    .await;
+}
+
+/// What is in a large scope is counted once for all who ask, and each change is seen all the same.
+#[tokio::test]
+async fn a_poll_of_a_large_scope_shows_what_has_changed() {
+    let Some(store) = Store::shared().await else { return };
+    limit(async {
+        let (client, other) = (store.client().await, store.client().await);
+        let (first, last) = (id(), id());
+        for node_id in std::iter::once(first.clone()).chain((0..148).map(|_| id())).chain([last.clone()]) {
+            client.create("/large", &node_id).await;
+        }
+        let highest = async || {
+            let entries = client.read(queue("/large"), Range::All).await;
+            entries.iter().map(|entry| entry.changed).max().unwrap()
+        };
+        let changed = async |client: &Client, count, changed| {
+            let mark = Mark::Scope { scope: queue("/large"), count, changed };
+            !client.calm.changed(client.session, &[mark]).await.unwrap().1.is_empty()
+        };
+        let number = highest().await;
+        for client in [&client, &other, &client] {
+            assert!(!changed(client, 150, number).await);
+            assert!(changed(client, 149, number).await);
+            assert!(changed(client, 150, number - 1).await);
+        }
+        client.delete("/large", &first).await;
+        assert!(!changed(&other, 149, number).await, "what was counted before is no reason");
+        assert!(changed(&client, 150, number).await);
+        client.delete("/large", &last).await;
+        let before = number;
+        let number = highest().await;
+        until("it is counted again", async || changed(&client, 149, before).await).await;
+        assert!(!changed(&other, 148, number).await);
+        // What was counted in a former history is not used.
+        store
+            .execute(
+                "UPDATE zlock.tally SET incarnation = incarnation + 1, count = 1, counted = now() + '1 hour'",
+            )
+            .await;
+        assert!(!changed(&other, 148, number).await);
     })
     .await;
 }

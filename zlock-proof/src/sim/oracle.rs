@@ -104,10 +104,10 @@ impl World {
         let Some(taken) = state.holds.taken.get(&number).copied() else { return false };
         let under_way = 2 * Duration::from_millis(self.plan.delay.max(self.plan.latency));
         if self.plan.ledger.is_some() {
-            // A create is granted once a heartbeat shows that the session lives, too.
+            // A create is granted once a heartbeat shows that the session lives, which may be sent only then.
             let has_some = state.clients[client].together > 0;
             drop(state);
-            return has_some || self.calm_since(client, taken).is_none_or(|calm| calm <= under_way);
+            return has_some || self.calm_since(client, taken).is_none_or(|calm| calm <= 2 * under_way);
         }
         let known = &state.clients[client];
         let is_calm = known.healthy && known.disturbed.is_none_or(|disturbed| disturbed < taken);

@@ -140,6 +140,12 @@ impl Plan {
         if store == StoreKind::Ledger {
             let ledger = LedgerPlan::of(seed, plan.session, calm);
             plan.latency = plan.latency.max(ledger.jitter);
+            // Where clients only poll, a lock may not change hands in three short periods.
+            if let Some(job) =
+                plan.job.as_mut().filter(|job| !ledger.hints && job.period < Duration::from_secs(3))
+            {
+                job.ahead = false;
+            }
             plan.ledger = Some(ledger);
         }
         plan

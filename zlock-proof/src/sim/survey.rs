@@ -101,10 +101,12 @@ impl World {
         let mut in_front = BTreeSet::new();
         let first = places.iter().find_map(|place| Some((place, place.kind.max()?)));
         let of_first = first.and_then(|(place, _)| self.client_of(place.session?));
-        let mut living = Vec::new();
+        // A dead waiter for a permit does not tell the next one that its turn has come.
+        let (mut living, mut is_behind_dead) = (Vec::new(), false);
         for place in places {
             let Some(client) = place.session.and_then(|session| self.client_of(session)) else { continue };
             let is_dead = self.is_dead(place);
+            is_behind_dead |= is_dead;
             let is_next = place.kind.fits(living.iter().copied());
             if !is_dead {
                 living.push(place.kind);
@@ -143,7 +145,11 @@ impl World {
                     let is_behind_untold = state.holds.has_untold(client, path);
                     if place.entitled && state.clients[client].together == 0 && !is_behind_untold {
                         let tells = matches!(place.kind, Kind::Permits { .. });
-                        due(Due::Grant(place.number), if tells { &in_front } else { &alone });
+                        if tells && is_behind_dead {
+                            due(Due::Death(place.number), &alone);
+                        } else {
+                            due(Due::Grant(place.number), if tells { &in_front } else { &alone });
+                        }
                     } else if is_next && !is_dead && state.clients[client].together == 0 && !is_behind_untold
                     {
                         due(Due::Death(place.number), &alone);

@@ -20,7 +20,7 @@
 //! | `w8` | 64 tasks, one session; each operation takes the next of 10,000 locks |
 //! | `w9` | 3 candidates of an election, each with its own session: one operation is a campaign and a resignation |
 //! | `growth` | one task, one lock, 100,000 operations: `tenths` is the rate in each tenth. Runs only if named |
-//! | `fleet` | 200 sessions, at rest (`fleet-idle`) and then with one lock each (`fleet-holding`): their cost, by the servers' own counters. Not on `mem`. Runs only if named |
+//! | `fleet` | 200 sessions: at rest (`fleet-idle`), with one lock each (`fleet-holding`), as members of one group that each of them watches (`fleet-members`), and waiting at one semaphore (`fleet-waiting`): their cost, by the servers' own counters. Not on `mem`. Runs only if named |
 //! | `overload` | 50, 200 and 1,000 tasks, one session, each with its own lock, in a loop: acquire within 50 ms, 1 ms of work, release (`overload-drop`: drop the guard); on `mem` with 5 ms in each direction. Counts grants in each of five seconds, acquisitions that came too late, and clean-ups that are pending at the end of each second. Runs only if named |
 //!
 //! | variable | meaning |

@@ -60,13 +60,22 @@ struct Connection {
     release: Statement,
 }
 
+/// Connects to a database. The parameters of the URL are those of zlock.
+async fn connect(url: &str) -> Client {
+    let url = url.split('?').next().unwrap_or_default();
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection to PostgreSQL");
+    tokio::spawn(connection);
+    client
+}
+
+/// Returns the only row of a query, over a connection of its own.
+pub(crate) async fn query(url: &str, query: &str) -> tokio_postgres::Row {
+    connect(url).await.query_one(query, &[]).await.expect("a row")
+}
+
 impl Connection {
     async fn new(url: &str, plain: Plain) -> Self {
-        // Its parameters are those of zlock.
-        let url = url.split('?').next().unwrap_or_default();
-        let (client, connection) =
-            tokio_postgres::connect(url, NoTls).await.expect("a connection to PostgreSQL");
-        tokio::spawn(connection);
+        let client = connect(url).await;
         let table = "SELECT pg_advisory_lock(0); CREATE TABLE IF NOT EXISTS zlock_bench (id int PRIMARY KEY);
             INSERT INTO zlock_bench VALUES (1) ON CONFLICT DO NOTHING; SELECT pg_advisory_unlock(0)";
         client.batch_execute(table).await.expect("a table");

@@ -11,6 +11,8 @@ use zlock::mem::MemServer;
 use zlock::postgres::{PostgresBackend, PostgresOptions};
 use zlock::zk::{ZkBackend, ZkOptions};
 
+use crate::fleet::Counters;
+
 /// The session timeout, as in the benchmarks of the peers.
 const SECONDS: u64 = 30;
 
@@ -104,19 +106,18 @@ impl Store {
         Duration::from_secs(SECONDS)
     }
 
-    /// Returns the servers that have counters.
-    pub(crate) fn hosts(&self) -> Vec<&str> {
+    /// Returns where the store counts requests.
+    pub(crate) fn counters(&self) -> Option<Counters<'_>> {
         let url = match &self.kind {
             Kind::Zookeeper(url) => url,
             #[cfg(feature = "etcd")]
             Kind::Etcd(url) => url,
-            // Its counters need a connection of PostgreSQL.
             #[cfg(feature = "postgres")]
-            Kind::Postgres(_) => return Vec::new(),
-            Kind::Mem(_) => return Vec::new(),
+            Kind::Postgres(url) => return Some(Counters::Database(url)),
+            Kind::Mem(_) => return None,
         };
         let hosts = url.split("://").last().and_then(|rest| rest.split('?').next());
-        hosts.unwrap_or_default().split(',').collect()
+        Some(Counters::Ports(hosts.unwrap_or_default().split(',').collect()))
     }
 
     /// Returns the path for this workload in this run.

@@ -1,5 +1,6 @@
 //! What a server suffers: a crash of one of its processes, and its data as it was before.
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::layout::USER;
@@ -18,8 +19,14 @@ impl PostgresServer {
         let checkpointer = of("backend_type = 'checkpointer'");
         let before = self.sql(&checkpointer).await;
         let any = format!("usename = '{USER}' OR backend_type = 'background writer' ORDER BY usename");
-        let pid = self.sql(&of(&any)).await.trim_end().parse().ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a process"), Signal::KILL).expect("the end of a process");
+        loop {
+            let pid = self.sql(&of(&any)).await.trim_end().parse().ok().and_then(Pid::from_raw);
+            match kill_process(pid.expect("a process"), Signal::KILL) {
+                // Its connection has ended meanwhile.
+                Err(Errno::SRCH) => {}
+                killed => break killed.expect("the end of a process"),
+            }
+        }
         until("the server has recovered", async || {
             self.try_sql(&checkpointer).await.is_ok_and(|now| !now.is_empty() && now != before)
         })

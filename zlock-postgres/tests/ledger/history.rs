@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use zlock_core::Class;
 use zlock_ledger::{
-    Beat, Beaten, Begin, Calm as _, Cond, Fault, History, Kind, Lane as _, Ledger as _, Range, Wire, Write,
+    Beat, Beaten, Begin, Calm as _, Cond, Fault, History, Kind, Lane as _, Ledger as _, Range, Read, Wire,
+    Write,
 };
 use zlock_postgres::{Fence, PostgresOptions, Replication};
 use zlock_testkit::{PgBouncer, PostgresServer, have_pgbouncer, have_postgres, limit_if, until};
 
 use crate::setup::{
     Client, Store, TIMEOUT, append, beginning, delete, id, ignored, is_busy, is_over, put, queue,
-    random_session, scope, tx,
+    random_session, scope, tx, value,
 };
 
 const LONGEST: Duration = Duration::from_secs(3);
@@ -70,6 +71,9 @@ async fn a_lossy_restart_ends_all_sessions_and_opens_quiet_time() {
         let late = Beat { number: 9, timeout: TIMEOUT, known: Vec::new(), watched: None };
         is_over(&calm.beat(client.session, &late).await);
         is_over(&client.ledger.lane(client.session, Wire::Fast).await);
+        // What it reads may be older than what it has seen.
+        let read = Read { scope: value("/v"), range: Range::All, floor: 0, data: true };
+        is_over(&calm.read(client.session, &read).await);
 
         // Nothing that would have an owner is created, neither alone nor beside others.
         let member = Write::Append { key: "m".into(), owned: true, label: None, data: Vec::new() };

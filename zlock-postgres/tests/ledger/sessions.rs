@@ -21,6 +21,21 @@ async fn end(client: &Client, session: SessionId, beat: Option<u64>) -> Ended {
     client.calm.end(&[End { session, beat }], &[]).await.unwrap()[0]
 }
 
+/// The IDs are random. One that is taken is refused, and nothing happens to its session.
+#[tokio::test]
+async fn two_sessions_never_share_an_id() {
+    let Some(store) = Store::shared().await else { return };
+    limit(async {
+        let (client, other) = (store.client().await, store.client().await);
+        client.calm.beat(client.session, &beat(7)).await.unwrap();
+        let again = other.calm.begin(&beginning(client.session)).await;
+        assert!(again.is_err(), "{again:?}");
+        let seen = other.calm.look(&[client.session]).await.unwrap();
+        assert_eq!(seen.iter().map(|seen| seen.beat).collect::<Vec<_>>(), [7]);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_heartbeat_shows_what_is_owned() {
     let Some(store) = Store::shared().await else { return };

@@ -33,7 +33,7 @@ impl<L: Ledger> Shared<L> {
     fn current(&self, session: Option<SessionId>) -> Arc<Opening<L::Calm>> {
         let (opening, last) = {
             let mut connected = self.calm.lock();
-            connected.used = Some(Instant::now());
+            (connected.used, connected.uses) = (Some(Instant::now()), connected.uses + 1);
             if let Some(opening) = &connected.opening
                 && (session.is_none() || session == connected.hints)
             {
@@ -98,6 +98,25 @@ impl<L: Ledger> Shared<L> {
             }
         }
         pending().await
+    }
+
+    /// Returns how often the calm connection was asked for, if there is none now.
+    pub(crate) fn uses_of_none(&self) -> Option<u64> {
+        let connected = self.calm.lock();
+        connected.opening.is_none().then_some(connected.uses)
+    }
+
+    /// Closes the calm connection if it was asked for once since then.
+    pub(crate) fn close_after_one_use(&self, uses_before: u64) {
+        let is_idle = self.hub.len() == 0;
+        let idle = {
+            let mut connected = self.calm.lock();
+            let is_idle = is_idle && connected.uses == uses_before + 1;
+            if is_idle { connected.opening.take() } else { None }
+        };
+        if let Some(idle) = idle {
+            idle.close();
+        }
     }
 
     /// Closes the calm connection if nothing has needed it for a while.

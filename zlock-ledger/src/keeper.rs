@@ -209,8 +209,15 @@ impl<L: Ledger> zlock_core::kit::Beat for Heartbeats<'_, L> {
     type Failure = Fault;
 
     async fn beat(&mut self, at_rest: bool, _: Instant) -> Result<Option<bool>, Fault> {
+        let before = self.shared.uses_of_none();
         match beat(self.shared, self.session, self.live, at_rest).await {
-            Ok((rests, _)) => Ok(Some(rests)),
+            Ok((rests, _)) => {
+                // A fleet at rest has no connections.
+                if let (true, Some(uses)) = (rests, before) {
+                    self.shared.close_after_one_use(uses);
+                }
+                Ok(Some(rests))
+            }
             Err(Fault::SessionOver) => Ok(None),
             Err(fault) => Err(temporary(fault)),
         }

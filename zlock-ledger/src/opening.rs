@@ -29,11 +29,13 @@ pub(crate) struct Connected<C> {
     /// The session whose hints it receives.
     pub(crate) hints: Option<SessionId>,
     pub(crate) used: Option<Instant>,
+    /// How often it was asked for.
+    pub(crate) uses: u64,
 }
 
 impl<C> Default for Connected<C> {
     fn default() -> Self {
-        Connected { opening: None, hints: None, used: None }
+        Connected { opening: None, hints: None, used: None, uses: 0 }
     }
 }
 

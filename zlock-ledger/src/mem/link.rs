@@ -115,6 +115,11 @@ pub struct MemLink {
 }
 
 impl MemLink {
+    /// Returns how many connections the client has open.
+    pub fn connections(&self) -> usize {
+        self.link.times.lock().connections
+    }
+
     pub(crate) fn new(link: Arc<Link>, server: &Arc<Server>) -> Self {
         MemLink { link, server: Arc::downgrade(server) }
     }

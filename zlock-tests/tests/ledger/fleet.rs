@@ -13,11 +13,16 @@ const HOUR: u32 = 3600;
 #[tokio::test(start_paused = true)]
 async fn a_client_at_rest_costs_almost_nothing() {
     let store = MemStore::new(Settings::default());
-    let (client, _link) = client(&store).await;
+    let (client, link) = client(&store).await;
     client.mutex("/app/lock").unwrap().acquire().await.unwrap().release().await.unwrap();
     sleep(TTL).await;
     store.reset_requests();
-    sleep(HOUR * SECOND).await;
+    let mut connected = 0;
+    for _ in 0..HOUR {
+        sleep(SECOND).await;
+        connected += link.connections();
+    }
+    assert!(connected < 150, "connections for {connected} seconds in an hour");
     let counts = store.request_counts();
     assert!(store.requests(Operation::Beat) <= 18, "{counts:?}");
     assert!(counts.values().sum::<u64>() <= 2 * 18, "a connection and a heartbeat each time: {counts:?}");

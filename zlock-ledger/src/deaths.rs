@@ -36,6 +36,12 @@ struct Observed {
     is_settled: bool,
 }
 
+impl Observed {
+    fn is_due(&self, now: Instant) -> bool {
+        self.wanted >= now && (self.is_near || !self.is_settled)
+    }
+}
+
 impl Deaths {
     /// Records that these sessions are ahead, the nearest one first, and are to be looked at until an instant. With `again`, also those
     /// that were seen to beat.
@@ -56,9 +62,11 @@ impl Deaths {
 
     /// Returns the sessions to look at now.
     pub fn due(&self, now: Instant) -> Vec<SessionId> {
-        let is_due =
-            |observed: &Observed| observed.wanted >= now && (observed.is_near || !observed.is_settled);
-        self.sessions.iter().filter(|(_, observed)| is_due(observed)).map(|(session, _)| *session).collect()
+        self.sessions
+            .iter()
+            .filter(|(_, observed)| observed.is_due(now))
+            .map(|(session, _)| *session)
+            .collect()
     }
 
     /// Returns `true` if a session that is wanted was never seen. A process that ends soon has to look at once to have watched anything.
@@ -87,20 +95,20 @@ impl Deaths {
         over
     }
 
-    /// Returns the sessions that are over by a request that is sent at `now`.
-    pub fn overdue(&self, now: Instant) -> Vec<End> {
-        let seen = self.sessions.values().filter_map(|observed| observed.seen.as_ref());
+    /// Returns those of the sessions that were just looked at that are over by a request that is sent at `now`. Of others, the last heartbeat
+    /// that was seen need not be the last one.
+    pub fn overdue(&self, asked: &[SessionId], now: Instant) -> Vec<End> {
+        let seen = asked.iter().filter_map(|session| self.sessions.get(session)?.seen.as_ref());
         let overdue = seen.filter(|(seen, watched)| watched.total(now) >= seen.timeout);
         overdue.map(|(seen, _)| End { session: seen.session, beat: Some(seen.beat) }).collect()
     }
 
-    /// Returns the first instant at which a session that is wanted will be overdue unless it beats, and `true` if half of that time
+    /// Returns the first instant at which a session that is looked at will be overdue unless it beats, and `true` if half of that time
     /// has passed for one that is near.
     pub fn next(&self, now: Instant) -> (Option<Instant>, bool) {
-        let wanted = self.sessions.values().filter(|observed| observed.wanted >= now);
         let mut next = None::<Instant>;
         let mut is_silent = false;
-        for observed in wanted {
+        for observed in self.sessions.values().filter(|observed| observed.is_due(now)) {
             let Some((seen, watched)) = &observed.seen else { continue };
             let remaining = seen.timeout.saturating_sub(watched.total(now));
             is_silent |= observed.is_near && remaining <= seen.timeout / 2;
@@ -145,16 +153,16 @@ mod tests {
         };
         look(&mut deaths, 7, Duration::ZERO, SECOND);
         look(&mut deaths, 7, Duration::ZERO, 9 * SECOND);
-        assert!(deaths.overdue(now + 10 * SECOND).is_empty());
+        assert!(deaths.overdue(&one, now + 10 * SECOND).is_empty());
         assert_eq!(deaths.next(now + 10 * SECOND), (Some(now + 11 * SECOND), true));
         let end = End { session: one[0], beat: Some(7) };
-        assert_eq!(deaths.overdue(now + 11 * SECOND), [end]);
+        assert_eq!(deaths.overdue(&one, now + 11 * SECOND), [end]);
         look(&mut deaths, 8, Duration::ZERO, 10 * SECOND);
-        assert!(deaths.overdue(now + 19 * SECOND).is_empty(), "it has beaten");
+        assert!(deaths.overdue(&one, now + 19 * SECOND).is_empty(), "it has beaten");
         // Others have watched it, too.
         look(&mut deaths, 8, 6 * SECOND, 11 * SECOND);
-        assert!(deaths.overdue(now + 14 * SECOND).is_empty());
-        assert_eq!(deaths.overdue(now + 15 * SECOND).len(), 1);
+        assert!(deaths.overdue(&one, now + 14 * SECOND).is_empty());
+        assert_eq!(deaths.overdue(&one, now + 15 * SECOND).len(), 1);
     }
 
     #[test]
@@ -169,6 +177,8 @@ mod tests {
         assert_eq!(deaths.due(now).len(), 90);
         look(&mut deaths, 2);
         assert_eq!(deaths.due(now), ids(1..=4));
+        let late = now + 11 * SECOND;
+        assert_eq!(deaths.overdue(&deaths.due(late), late).len(), 4, "of the others, nobody knows");
         deaths.want(&ids(1..=90), now + 60 * SECOND, true);
         assert_eq!(deaths.due(now).len(), 90);
         assert!(deaths.due(now + 61 * SECOND).is_empty());

@@ -127,7 +127,7 @@ async fn look<L: Ledger>(
         let over = deaths.looked(&due, &found, Instant::now());
         // Their entries may remain.
         let over = over.into_iter().map(|session| End { session, beat: None });
-        over.chain(deaths.overdue(Instant::now())).collect()
+        over.chain(deaths.overdue(&due, Instant::now())).collect()
     };
     warn_of_remaining_nodes(was_over, &ends);
     if ends.is_empty() {

@@ -239,7 +239,8 @@ impl Case<Death> {
                     state.is_granted |= !state.node;
                 }),
             }
-            for end in this.deaths.overdue(now).into_iter().filter(|end| !state.ends.contains(end)) {
+            for end in this.deaths.overdue(&[OWNER], now).into_iter().filter(|end| !state.ends.contains(end))
+            {
                 steps.step("sends an end", at, |state| state.ends.push(end));
             }
             if state.left.3 > 0 && !this.deaths.clone().spans(now).is_empty() {

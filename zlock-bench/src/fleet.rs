@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use zlock::Client;
 
 use crate::report::scaled;
-use crate::store::Store;
+use crate::store::{Counters, Store};
 
 const SESSIONS: usize = 200;
 
@@ -96,15 +96,6 @@ async fn count(store: &Store, workload: &str, sessions: usize) {
         store.name(),
         each * store.session_timeout().as_secs_f64(),
     );
-}
-
-/// What a store has counted so far.
-pub(crate) enum Counters<'a> {
-    /// The servers' own counters, over their client ports.
-    Ports(Vec<&'a str>),
-    /// The statistics of the database at this URL.
-    #[cfg(feature = "postgres")]
-    Database(&'a str),
 }
 
 #[derive(Default)]

@@ -11,8 +11,6 @@ use zlock::mem::MemServer;
 use zlock::postgres::{PostgresBackend, PostgresOptions};
 use zlock::zk::{ZkBackend, ZkOptions};
 
-use crate::fleet::Counters;
-
 /// The session timeout, as in the benchmarks of the peers.
 const SECONDS: u64 = 30;
 
@@ -29,6 +27,15 @@ enum Kind {
     #[cfg(feature = "postgres")]
     Postgres(String),
     Mem(MemServer),
+}
+
+/// Where a store counts requests.
+pub(crate) enum Counters<'a> {
+    /// The servers' own counters, over their client ports.
+    Ports(Vec<&'a str>),
+    /// The statistics of the database at this URL.
+    #[cfg(feature = "postgres")]
+    Database(&'a str),
 }
 
 impl Store {

@@ -31,6 +31,8 @@ pub(crate) struct Granted<L: Ledger> {
     received: Instant,
     /// The fast lane, opened before operations use the session, since they must not wait for more than their own answer.
     lane: Option<L::Lane>,
+    /// The state of the session, once it is kept.
+    live: Option<Arc<Live>>,
 }
 
 impl<L: Ledger> SessionStore for Keeper<L> {
@@ -69,6 +71,7 @@ impl<L: Ledger> SessionStore for Keeper<L> {
     async fn keep(&self, session: SessionKey, granted: &mut Granted<L>) -> Over {
         let shared = &self.0;
         let Ok(live) = shared.live(session) else { return Over::Lost };
+        granted.live = Some(live.clone());
         let mut beats = Beats::new(granted.sent, shared.life(), shared.beat_interval()).resting(REST / 3);
         if live.may_rest() {
             // It owns nothing yet.
@@ -87,9 +90,12 @@ impl<L: Ledger> SessionStore for Keeper<L> {
         }
     }
 
-    async fn end(&self, id: SessionId, _: Option<&mut Granted<L>>) -> Result<Close, Fault> {
+    async fn end(&self, id: SessionId, granted: Option<&mut Granted<L>>) -> Result<Close, Fault> {
         let (shared, limit) = (&self.0, self.0.answer_time());
         // Other clients that are as short-lived as this one go on from there.
+        if let Some(live) = granted.and_then(|granted| granted.live.take()) {
+            add_to_quiet_time(shared, id, &live, limit).await;
+        }
         let spans = shared.deaths.lock().spans(Instant::now());
         if !spans.is_empty() {
             let calm = shared.calm(None).await?;
@@ -121,7 +127,7 @@ impl<L: Ledger> Keeper<L> {
         shared.has_begun(session);
         let lane = tokio::time::timeout(patience, shared.ledger.lane(session, Wire::Fast)).await;
         let lane = Some(lane.unwrap_or_else(|_| Err(Fault::NotSent("no connection for writes".into())))?);
-        let granted = Granted { history, sent, received, lane };
+        let granted = Granted { history, sent, received, lane, live: None };
         Ok(Begun { id: session, timeout, deadline: sent + shared.life(), granted })
     }
 }
@@ -131,6 +137,23 @@ fn temporary(fault: Fault) -> Fault {
     match fault {
         Fault::Refused(why) => Fault::NotSent(why),
         fault => fault,
+    }
+}
+
+/// Adds what a client that ends has watched of quiet time since its last heartbeat, by another one.
+async fn add_to_quiet_time<L: Ledger>(shared: &Shared<L>, session: SessionId, live: &Live, limit: Duration) {
+    let watched = live.past.lock().span(Instant::now());
+    if watched.is_none() {
+        return;
+    }
+    let timeout = shared.options.session_timeout;
+    let beat = Beat { number: live.next_beat(false), timeout, known: Vec::new(), watched };
+    let beaten = match shared.calm(None).await {
+        Ok(calm) => shared.ask(&calm, limit, calm.beat(session, &beat)).await.map(drop),
+        Err(fault) => Err(fault),
+    };
+    if let Err(fault) = beaten {
+        tracing::debug!(?fault, "what was watched of quiet time is not added");
     }
 }
 

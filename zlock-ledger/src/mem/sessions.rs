@@ -23,8 +23,10 @@ impl State {
             return Err(Fault::Busy);
         }
         if self.tables.watched(self.since).is_none() {
+            // Nothing was granted since the last lift if the quiet time after it was not over.
+            let was_over = self.tables.last_watched().is_none_or(|watched| watched >= self.quiet());
             self.tables.set_watched(self.since, Duration::ZERO);
-            let half = micros(self.settings.longest / 2);
+            let half = if was_over { micros(self.settings.longest / 2) } else { 0 };
             let lifted = micros(self.clock).max(self.tables.number().saturating_add(half));
             self.tables.set_number(lifted);
             self.commit(true);

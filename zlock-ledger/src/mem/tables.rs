@@ -143,6 +143,11 @@ impl Tables {
         self.receipts.get(&(session, slot)).copied()
     }
 
+    /// Returns the same for the last incarnation that has begun.
+    pub(crate) fn last_watched(&self) -> Option<Duration> {
+        self.watched.last_key_value().map(|(_, watched)| *watched)
+    }
+
     pub(crate) fn watched(&self, since: u64) -> Option<Duration> {
         self.watched.get(&since).copied()
     }

@@ -73,9 +73,10 @@ BEGIN
     INSERT INTO zlock.incarnation VALUES (live.*);
     UPDATE zlock.life SET grants = CASE WHEN live.is_over THEN live.id END;
     IF is_lossy THEN
-        -- Above all that was given out in a lost part of the history, and below the clock by the end of quiet time.
+        -- Above all that was given out in a lost part of the history, and below the clock by the end of quiet time: so it is not lifted
+        -- again before anything was granted.
         PERFORM setval('zlock.number', greatest({{micros}},
-            q.last_value + (extract(epoch FROM g.longest) * 500000)::bigint)) FROM zlock.number q;
+            q.last_value + CASE WHEN last.is_over THEN (extract(epoch FROM g.longest) * 500000)::bigint ELSE 0 END)) FROM zlock.number q;
     END IF;
     RETURN live.id;
 END $$;

@@ -103,6 +103,25 @@ async fn a_lossy_restart_ends_all_sessions_and_opens_quiet_time() {
     .await;
 }
 
+/// Tokens stay below the clock however often the server is restarted before it grants anything.
+#[tokio::test]
+async fn tokens_are_lifted_once_before_anything_is_granted() {
+    limit_if(have_postgres(), async {
+        let store = store_of(Class::Lossy).await;
+        store.client().await.create("/q", &id()).await;
+        let mut number = 0;
+        for _ in 0..6 {
+            store.server.stop();
+            store.server.restart().await;
+            number = store.client().await.history.number;
+        }
+        let clock = store.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").await;
+        let ahead = number.cast_signed() - clock;
+        assert!(ahead < i64::try_from((LONGEST / 2).as_micros()).unwrap(), "{ahead} us ahead of the clock");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn one_servers_restart_ends_no_session_but_makes_it_sweep() {
     limit_if(have_postgres(), async {

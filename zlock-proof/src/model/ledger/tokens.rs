@@ -14,6 +14,7 @@ const QUIET: u32 = 2;
 pub(crate) enum Rule {
     Clock,
     Addition,
+    Once,
     Short,
     RightClock,
     Kept,
@@ -38,6 +39,14 @@ pub(crate) struct Run {
     clocks: Clocks,
 }
 
+/// What a history has of the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Known {
+    number: u32,
+    /// Whether the quiet time of its last incarnation is over.
+    is_over: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     now: u32,
@@ -46,8 +55,8 @@ pub(crate) struct State {
     quiet: u32,
     /// One token is given in a step.
     has_given: bool,
-    replica: u32,
-    old: Option<u32>,
+    replica: Known,
+    old: Option<Known>,
     highest: u32,
     promotions: u8,
     is_again: bool,
@@ -57,18 +66,27 @@ pub(crate) struct State {
 pub(crate) struct Tokens;
 
 impl Case<Tokens> {
-    /// Begins an incarnation with a sequence at this number.
-    fn begin(&self, state: &mut State, number: u32) {
+    /// Begins an incarnation in this history.
+    fn begin(&self, state: &mut State, known: Known) {
         let clock = if self.run.clocks == Clocks::Behind { 0 } else { RATE * state.now };
         let addition = match (self.has(Rule::Addition), self.has(Rule::Short)) {
             (false, _) => 0,
             (_, true) => RATE * QUIET / 2,
             (_, false) => 10 * RATE * QUIET,
         };
+        let addition = if known.is_over || !self.has(Rule::Once) { addition } else { 0 };
         let clock = if self.has(Rule::Clock) { clock } else { 0 };
-        (state.number, state.quiet) = (clock.max(number + addition), state.now + QUIET);
+        (state.number, state.quiet) = (clock.max(known.number + addition), state.now + QUIET);
+        self.keep(state);
+    }
+
+    /// With a wrong clock, the last lift and the end of its quiet time are never lost.
+    fn keep(&self, state: &mut State) {
         if self.run.clocks != Clocks::Right && self.has(Rule::Kept) {
-            state.replica = state.number;
+            let is_over = state.now >= state.quiet;
+            if !is_over || !state.replica.is_over {
+                state.replica = Known { number: state.number, is_over };
+            }
         }
     }
 }
@@ -85,21 +103,27 @@ impl Subject for Tokens {
     const RULES: &'static [(Rule, &'static str, Wrong)] = &[
         (Rule::Clock, "an incarnation lifts the sequence to the clock: it does not", AGAIN),
         (Rule::Addition, "or by half a quiet time, if that is more: it does not", AGAIN),
+        (Rule::Once, "unless nothing was granted since the last time: also then", AGAIN),
         (Rule::Short, "which is less than quiet time: far more", AGAIN),
         (Rule::RightClock, "with an old primary, the clock is right: it is behind", AGAIN),
-        (Rule::Kept, "with a wrong clock, the last lift is not lost: it is", AGAIN),
+        (
+            Rule::Kept,
+            "with a wrong clock, the last lift and the end of its quiet time are not lost: they are",
+            AGAIN,
+        ),
     ];
 
-    /// Three changes within a quiet time add more than that to the sequence.
-    const NOT_PROMISED: Option<Run> = Some(Run { promotions: 3, ..OLD });
-
-    const QUICK: &'static [Run] =
-        &[OLD, Run { clocks: Clocks::Behind, ..RUN }, Run { clocks: Clocks::Ahead, ..RUN }];
+    const QUICK: &'static [Run] = &[
+        OLD,
+        Run { promotions: 3, ..OLD },
+        Run { clocks: Clocks::Behind, ..RUN },
+        Run { clocks: Clocks::Ahead, ..RUN },
+    ];
     const MORE: &'static [Run] = &[Run { until: 20, ..OLD }];
 
     fn first(case: &Case<Self>) -> State {
         let ahead = if case.run.clocks == Clocks::Ahead { 100 } else { 0 };
-        let replica = if case.has(Rule::Kept) { ahead } else { 0 };
+        let replica = Known { number: if case.has(Rule::Kept) { ahead } else { 0 }, is_over: true };
         let (quiet, old, promotions) = (0, None, case.run.promotions);
         let (has_given, is_again) = (false, false);
         State { now: 1, number: ahead, quiet, has_given, replica, old, highest: 0, promotions, is_again }
@@ -109,6 +133,7 @@ impl Subject for Tokens {
         if state.now < case.run.until {
             steps.step("time", state.now as usize, |state| {
                 (state.now, state.has_given) = (state.now + 1, false);
+                case.keep(state);
             });
         }
         if state.now >= state.quiet && !state.has_given {
@@ -119,10 +144,11 @@ impl Subject for Tokens {
             });
         }
         if state.promotions > 0 {
-            steps.fault("replica catches up", 0, |state| state.replica = state.number);
+            let known = Known { number: state.number, is_over: state.now >= state.quiet };
+            steps.fault("replica catches up", 0, |state| state.replica = known);
             steps.fault("REPLICA PROMOTED", 0, |state| {
                 state.promotions -= 1;
-                state.old = case.run.is_restarted.then_some(state.number);
+                state.old = case.run.is_restarted.then_some(known);
                 case.begin(state, state.replica);
             });
         }

@@ -167,6 +167,7 @@ impl Subject for Tokens {
     fn run_without(rule: Rule) -> Run {
         match rule {
             Rule::Clock | Rule::Short => OLD,
+            Rule::Once => Run { promotions: 3, ..OLD },
             Rule::RightClock => Run { clocks: Clocks::Behind, ..OLD },
             Rule::Addition => Run { clocks: Clocks::Behind, ..RUN },
             Rule::Kept => Run { clocks: Clocks::Ahead, ..RUN },

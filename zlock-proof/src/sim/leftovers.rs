@@ -29,8 +29,9 @@ pub(crate) async fn settle(world: &World, processes: &[Arc<Process>]) {
         }
         sessions
     };
-    // There, a client at rest does not ask whether an operator has ended its session.
-    let is_unaware = world.plan.ledger.is_some() && world.plan.operator;
+    // There, a client at rest does not ask whether an operator has ended its session, or a restart has: it has no connection.
+    let ends_unseen = || world.plan.operator || world.lock().past.lossy.is_some();
+    let is_unaware = world.plan.ledger.is_some() && ends_unseen();
     let is_settled = || connected().len() == processes.len() && (is_unaware || connected() == sessions());
     let is_quiet = || world.nodes() == 0 && pending() == 0 && is_settled();
     while !is_quiet() && Instant::now() < limit {

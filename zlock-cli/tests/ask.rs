@@ -197,7 +197,7 @@ async fn kinds(url: &str) {
         let found = until(url, name, 2).await;
         assert!(found.iter().all(|one| one["state"] == "holds" && one["kind"] == kind), "{found:?}");
         for (wait, busy, code) in
-            [("--no-wait", &[][..], 124), ("--wait=200ms", &[], 124), ("--no-wait", &["--on-busy", "0"], 0)]
+            [("--no-wait", &[][..], 124), ("--wait=1s", &[], 124), ("--no-wait", &["--on-busy", "0"], 0)]
         {
             let exclusive = if kind == "shared" { &[][..] } else { options };
             let mut command = zlock(&["run", "--url", url, wait]);

@@ -59,15 +59,11 @@ pub(crate) async fn run(store: &Store) {
         member.leave().await.expect("leave");
     }
 
+    let permits = |client: &Client| client.semaphore(format!("{path}/permits"), 1).expect("a path");
+    let first = permits(&clients[0]).acquire(1).await.expect("acquire");
     let mut waiting = JoinSet::new();
-    let first = clients[0]
-        .semaphore(format!("{path}/permits"), 1)
-        .expect("a path")
-        .acquire(1)
-        .await
-        .expect("acquire");
     for client in &clients[1..] {
-        let permits = client.semaphore(format!("{path}/permits"), 1).expect("a path");
+        let permits = permits(client);
         waiting.spawn(async move { permits.acquire(1).await.map(drop) });
     }
     sleep(store.session_timeout()).await;

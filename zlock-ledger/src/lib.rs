@@ -19,6 +19,7 @@ mod poll;
 mod requests;
 mod sender;
 mod shared;
+pub mod tables;
 mod values;
 mod watched;
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::notice::say;
-use crate::server::{Etcd, PostgresServer, Programs, ZooKeeper, dns, etcd, postgres, zookeeper};
+use crate::server::{Etcd, MariaDb, PostgresServer, Programs, ZooKeeper, dns, etcd, mariadb, postgres, zookeeper};
 
 /// The beginning of a line about a skipped test. `cargo xtask test` counts these lines.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";
@@ -35,6 +35,15 @@ pub fn have_etcd() -> bool {
 #[must_use = "false: skip the test, see limit_if"]
 pub fn have_postgres() -> bool {
     have(postgres::missing().as_deref())
+}
+
+/// Returns `true` if MariaDB can be used; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: skip the test, see limit_if"]
+pub fn have_mariadb() -> bool {
+    have(mariadb::missing().as_deref())
 }
 
 /// Returns `true` if PostgreSQL and PgBouncer can be used; see [`have`].
@@ -131,6 +140,14 @@ pub async fn etcd_or_skip() -> Option<&'static Etcd> {
 /// Panics where [`have_postgres`] does, or if the server does not start.
 pub async fn postgres_or_skip() -> Option<&'static PostgresServer> {
     if have_postgres() { Some(PostgresServer::shared().await) } else { None }
+}
+
+/// Returns the server that all tests of a process share, or `None` to skip the test; see [`have_mariadb`].
+///
+/// # Panics
+/// Panics where [`have_mariadb`] does, or if the server does not start.
+pub async fn mariadb_or_skip() -> Option<&'static MariaDb> {
+    if have_mariadb() { Some(MariaDb::shared().await) } else { None }
 }
 
 pub(crate) fn test_name() -> String {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use zlock_core::{Class, Mutex, SessionId};
+use zlock_ledger::tables::{Names, id, int, millis};
 use zlock_ledger::{
     Beat, Beaten, Begin, Calm, End, Ended, Entry, Fault, History, Mark, OnHint, Range, Read, Scope, Seen,
     Setup,
 };
 
 use super::hints::Hints;
-use super::names::Names;
-use super::rows::{duration, entry, get, history, id, int, keys, millis, number, only};
+use super::rows::{duration, entry, get, history, keys, number, only};
 use super::statements;
 use crate::config::{PostgresOptions, Replication};
 use crate::connection::link::{Link, Params};

@@ -1,9 +1,9 @@
 //! What transactions have changed, for those who wait for that.
 
+use zlock_ledger::tables::{Names, int, is_queue, stripe};
 use zlock_ledger::{Entry, Fault, Outcome, Tx, Write};
 
-use super::names::{Names, is_queue, payload, stripe};
-use super::rows::int;
+use super::payload::payload;
 
 /// The changes of nodes about which the server notifies others, as the columns of two tables.
 #[derive(Default)]

@@ -9,15 +9,14 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use zlock_core::SessionId;
+use zlock_ledger::tables::{Names, Step, id, kind_number, outcomes, steps, stripe};
 use zlock_ledger::{Fault, Lane, Outcome, Tx};
 
 use super::changes::Changes;
 use super::hints::Hints;
-use super::names::{Names, kind_number, stripe};
 use super::queue::Batch;
-use super::rows::id;
+use super::rows::done;
 use super::statements;
-use super::steps::{Step, outcomes, steps};
 use crate::connection::link::{Link, Params};
 use crate::error::Failure;
 
@@ -78,7 +77,7 @@ impl PostgresLane {
 
     /// Executes transactions of any kind.
     async fn execute(&self, txs: &[Tx]) -> Result<Outcomes, Failure> {
-        let steps = steps(id(self.session), txs);
+        let steps = steps(self.session, txs);
         let scopes: Vec<_> = steps.iter().map(|step| self.names.scope(step.scope)).collect();
         let ids = column(&steps, |step| step.key.map(|key| self.names.entry(step.scope, key)));
         let params: Params<'_> = &[
@@ -100,7 +99,8 @@ impl PostgresLane {
             &column(&steps, |step| step.data),
         ];
         let rows = self.link.ask(self.time, &statements::EXECUTE, params).await?;
-        let outcomes = outcomes(txs, &steps, &rows)?;
+        let done = rows.iter().map(done).collect::<Result<Vec<_>, _>>()?;
+        let outcomes = outcomes(txs, &steps, done).ok_or(Failure::Malformed)?;
         self.wake(txs, &outcomes);
         Ok(outcomes)
     }

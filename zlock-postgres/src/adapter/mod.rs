@@ -4,11 +4,10 @@ mod calm;
 mod changes;
 mod hints;
 mod lane;
-mod names;
+mod payload;
 mod queue;
 mod rows;
 mod statements;
-mod steps;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use tokio::runtime::Handle;
 use tokio_postgres::Row;
 use zlock_core::kit;
 use zlock_core::{Mutex, Result, SessionId};
+use zlock_ledger::tables::{Names, id};
 use zlock_ledger::{Fault, Ledger, Limits, OnHint, Open, Wire};
 
 use self::calm::PostgresCalm;
 use self::hints::Hints;
 use self::lane::PostgresLane;
-use self::names::Names;
-use self::rows::{get, id, only};
+use self::rows::{get, only};
 use crate::config::PostgresOptions;
 use crate::connection::dial::dial;
 use crate::connection::link::{Link, OnNotification, Params};
@@ -50,6 +49,8 @@ pub struct PostgresLedger {
     options: PostgresOptions,
     runtime: Handle,
     hints: Arc<Hints>,
+    /// The server that took a connection and then answered nothing, such as a primary that waits for a replica that will not come.
+    avoided: Mutex<Option<String>>,
 }
 
 impl PostgresLedger {
@@ -59,7 +60,7 @@ impl PostgresLedger {
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for invalid options.
     pub fn new(options: PostgresOptions, runtime: Handle) -> Result<Self> {
         options.validate()?;
-        Ok(PostgresLedger { options, runtime, hints: Arc::default() })
+        Ok(PostgresLedger { options, runtime, hints: Arc::default(), avoided: Mutex::default() })
     }
 
     /// Makes a connection, and sends a first request over it. Also returns the names, from the salt in this column of the answer.
@@ -72,12 +73,16 @@ impl PostgresLedger {
         salt: usize,
     ) -> Result<(Link, Vec<Row>, Names), Failure> {
         let time = options.kit.connection_time();
-        let link = dial(options, &self.runtime, time, on_notification).await?;
+        let avoided = self.avoided.lock().clone();
+        let (link, server) = dial(options, &self.runtime, time, on_notification, avoided.as_deref()).await?;
         let settings = async {
             // The next statement may reach another server process of a pooler.
             if options.pooled { Ok(()) } else { link.execute(time, settings).await }
         };
         let (set, rows) = tokio::join!(settings, link.ask(options.answer_time(), first, params));
+        if matches!((&set, &rows), (Err(Failure::Silent), _) | (_, Err(Failure::Silent))) {
+            *self.avoided.lock() = Some(server);
+        }
         set?;
         let rows = rows?;
         let names = Names::new(get(only(&rows)?, salt)?);
@@ -87,7 +92,7 @@ impl PostgresLedger {
     /// Creates the schema that this client needs, if it is missing and the options say so.
     async fn create_schema(&self, options: &PostgresOptions, missing: Failure) -> Result<(), Fault> {
         let time = options.kit.connection_time();
-        let link = dial(options, &self.runtime, time, None).await?;
+        let (link, _) = dial(options, &self.runtime, time, None, None).await?;
         match link.ask(time, &statements::VERSION, &[]).await {
             Ok(rows) => match get(only(&rows)?, 0)? {
                 // Another client has just created it.
@@ -131,7 +136,7 @@ impl Ledger for PostgresLedger {
         }
         let receiver = on_hint.clone();
         let on_notification: OnNotification =
-            Arc::new(move |payload| receiver(names::parse_payload(payload)));
+            Arc::new(move |payload| receiver(payload::parse_payload(payload)));
         let open =
             || self.open(&options, SETTINGS, Some(on_notification.clone()), (&statements::SALT, &[]), 0);
         let (link, _, names) = match open().await {

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_postgres::Row;
+use zlock_ledger::tables::{Names, empty, in_order, int, is_queue, stripe};
 use zlock_ledger::{Fault, Outcome, Range, Scope, Tx, Write};
 
-use super::names::{Names, is_queue, stripe};
-use super::rows::{entry, get, int, key};
-use super::steps::{empty, in_order};
+use super::rows::{entry, get, key};
 use crate::error::Failure;
 
 /// A batch, as the columns of two tables.

@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use zlock_core::kit::Failure as _;
 use zlock_core::{ErrorKind, SessionId};
+use zlock_ledger::tables::Done;
 use zlock_ledger::{Entry, Fault, History};
 
 use crate::error::Failure;
@@ -21,19 +22,6 @@ pub(super) fn number(row: &Row, column: usize) -> Result<u64, Failure> {
 
 pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {
     rows.first().ok_or(Failure::Malformed)
-}
-
-pub(super) fn id(session: SessionId) -> i64 {
-    session.get().cast_signed()
-}
-
-/// Returns a number of the engine. Those of the sequence are positive; "the last of all" is what the largest is for.
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-pub(super) fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 pub(super) fn duration(row: &Row, column: usize) -> Result<Duration, Failure> {
@@ -65,6 +53,13 @@ pub(super) fn entry(row: &Row, first: usize, has_data: bool) -> Result<Entry, Fa
         time: get::<Option<SystemTime>>(row, first + 6)?,
         data: if has_data { get::<Option<Vec<u8>>>(row, first + 7)?.unwrap_or_default() } else { Vec::new() },
     })
+}
+
+/// Reads what a step has done.
+pub(super) fn done(row: &Row) -> Result<Done, Failure> {
+    let is_found = get::<Option<&[u8]>>(row, 2)?.is_some();
+    let entry = if is_found { Some(entry(row, 2, true)?) } else { None };
+    Ok(Done { step: get(row, 0)?, status: get(row, 1)?, entry })
 }
 
 /// Reads the history from the first five columns.

@@ -13,28 +13,29 @@ use crate::config::PostgresOptions;
 use crate::connection::link::{Link, OnNotification};
 use crate::error::Failure;
 
-/// Connects with the first host that accepts writes.
+/// Connects with the first host that accepts writes. Also returns its name. One to be avoided is tried last.
 pub(crate) async fn dial(
     options: &PostgresOptions,
     runtime: &Handle,
     limit: Duration,
     on_notification: Option<OnNotification>,
-) -> Result<Link, Failure> {
+    avoided: Option<&str>,
+) -> Result<(Link, String), Failure> {
     let connect = |config: Config| {
         let on_notification = on_notification.clone();
         async move {
-            let pooled = options.pooled;
+            let (pooled, server) = (options.pooled, name(&config));
             #[cfg(feature = "tls")]
             if let Some(connector) = options.connector().await.map_err(Failure::NoWay)? {
                 let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
-                return Ok(Link::start(client, connection, pooled, runtime, on_notification));
+                return Ok((Link::start(client, connection, pooled, runtime, on_notification), server));
             }
             let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
-            Ok(Link::start(client, connection, pooled, runtime, on_notification))
+            Ok((Link::start(client, connection, pooled, runtime, on_notification), server))
         }
     };
     // The engine waits no longer than the limit, and does not know which server did not answer.
-    first_of_all(options, limit * 9 / 10, connect).await
+    first_of_all(options, limit * 9 / 10, avoided, connect).await
 }
 
 /// Tries one server after another. Each gets its share of the time that is left, so that one that does not answer leaves some to the
@@ -42,6 +43,7 @@ pub(crate) async fn dial(
 async fn first_of_all<T, F>(
     options: &PostgresOptions,
     limit: Duration,
+    avoided: Option<&str>,
     connect: impl Fn(Config) -> F,
 ) -> Result<T, Failure>
 where
@@ -51,7 +53,9 @@ where
     let configs = timeout(limit, options.writer_configs())
         .await
         .unwrap_or(Err("a file of the options cannot be read in time".into()));
-    let mut configs = configs.map_err(Failure::NoWay)?.into_iter();
+    let mut configs = configs.map_err(Failure::NoWay)?;
+    configs.sort_by_key(|config| avoided == Some(&*name(config)));
+    let mut configs = configs.into_iter();
     let mut failures = Vec::new();
     while let Some(config) = configs.next() {
         let servers = u32::try_from(configs.len()).unwrap_or(u32::MAX).saturating_add(1);
@@ -93,7 +97,7 @@ impl PostgresOptions {
     pub async fn connect_client(&self) -> Result<Client> {
         self.validate()?;
         let (limit, connect) = (self.kit.connect_timeout, |config| self.connect_with(config));
-        first_of_all(self, limit, connect).await.map_err(|failure| self.explain(failure))
+        first_of_all(self, limit, None, connect).await.map_err(|failure| self.explain(failure))
     }
 
     /// Like [`connect_client`](Self::connect_client), with one of [`servers`](Self::servers), whatever its role.

@@ -58,6 +58,10 @@ impl Programs {
     /// PgBouncer. `/usr/sbin` is not in the users' `PATH`.
     pub(crate) const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
 
+    /// MariaDB's server, and what makes its first data.
+    pub(crate) const MARIADBD: &str = "/usr/sbin/mariadbd";
+    pub(crate) const MARIADB_INSTALL: &str = "/usr/bin/mariadb-install-db";
+
     /// Returns the path of PostgreSQL's client, which is always Debian's.
     pub(crate) fn psql() -> PathBuf {
         newest_postgres().unwrap_or_default().join("psql")

@@ -4,6 +4,8 @@
 mod etcd;
 mod ledger;
 mod mem;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod zk;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -12,18 +12,13 @@ use tempfile::TempDir;
 
 use super::super::daemon::Daemon;
 use super::super::programs::Programs;
+use super::super::room::roomy_folder;
 use super::layout::{self, KIND, OPERATOR, USER};
 use crate::process::Process;
 
-/// A server needs far less. In a container, the memory's file system may have 64 MB.
-const ROOM: u64 = 512 << 20;
-
 /// Returns a folder for a server: in memory if there is room, and if the caller does not want a disk.
 pub(super) fn make_folder(on_disk: bool) -> TempDir {
-    let memory = PathBuf::from("/dev/shm");
-    let room = rustix::fs::statvfs(&memory).map_or(0, |room| room.f_bavail * room.f_frsize);
-    let parent = if on_disk || room < ROOM { std::env::temp_dir() } else { memory };
-    let folder = Daemon::make_folder_in(&parent, &KIND);
+    let folder = if on_disk { Daemon::make_folder(&KIND) } else { roomy_folder(&KIND) };
     give_to_server(folder.path());
     folder
 }

@@ -126,6 +126,23 @@ async fn an_old_primary_that_is_started_again_gives_none_to_two() {
     .await;
 }
 
+/// It accepts connections, and its commits wait for a replica, which follows nobody any more.
+#[tokio::test]
+async fn an_old_synchronous_primary_that_is_back_keeps_nobody_from_the_new_one() {
+    limit_if(have_postgres(), async {
+        let (primary, replica) = pair().await;
+        primary.sql("UPDATE zlock.setting SET class = 'sync'").await;
+        replica.catch_up(&primary).await;
+        primary.set("synchronous_standby_names", "*").await;
+        primary.stop();
+        replica.promote().await;
+        primary.restart().await;
+        let client = Client::new(PostgresBackend::connect(both(&primary, &replica)).await.unwrap());
+        client.mutex(path("new").as_str()).unwrap().acquire().await.unwrap().release().await.unwrap();
+    })
+    .await;
+}
+
 /// A store whose sessions outlast a failover, since its replica confirms what it must not lose. A release need not be confirmed, so the
 /// failover brings its node back. Its client, whose session goes on, removes it again.
 #[tokio::test]

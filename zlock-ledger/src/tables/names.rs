@@ -1,19 +1,21 @@
-//! The names of scopes and entries in the tables, and in notifications.
+//! The names of scopes and entries in the tables.
 
 use sha2::{Digest, Sha256};
-use zlock_ledger::{Kind, Scope};
+use crate::{Kind, Scope};
 
 /// The number of locks that scopes share, as a power of two.
 const STRIPE_BITS: u32 = 13;
 
 /// Makes the names. They are hashes that nobody can foresee who does not know the salt.
-#[derive(Clone)]
-pub(super) struct Names {
+#[derive(Clone, Debug)]
+pub struct Names {
     salt: Vec<u8>,
 }
 
 impl Names {
-    pub(super) fn new(salt: Vec<u8>) -> Self {
+    /// Creates them from the salt of the store.
+    #[must_use]
+    pub fn new(salt: Vec<u8>) -> Self {
         Names { salt }
     }
 
@@ -24,12 +26,14 @@ impl Names {
     }
 
     /// Returns the name of a scope.
-    pub(super) fn scope(&self, scope: &Scope) -> Vec<u8> {
+    #[must_use]
+    pub fn scope(&self, scope: &Scope) -> Vec<u8> {
         self.hash(&[&[16 + kind_byte(scope.kind)], scope.path.as_bytes()])
     }
 
     /// Returns the name of an entry. The fence of a user's transaction computes that of a node, for which it has only the ID.
-    pub(super) fn entry(&self, scope: &Scope, key: &str) -> Vec<u8> {
+    #[must_use]
+    pub fn entry(&self, scope: &Scope, key: &str) -> Vec<u8> {
         match scope.kind {
             Kind::Queue => self.hash(&[&[0], key.as_bytes()]),
             kind => self.hash(&[&[kind_byte(kind)], scope.path.as_bytes(), &[0], key.as_bytes()]),
@@ -38,7 +42,8 @@ impl Names {
 }
 
 /// Returns the lock of a scope by its name.
-pub(super) fn stripe(scope: &[u8]) -> i32 {
+#[must_use]
+pub fn stripe(scope: &[u8]) -> i32 {
     let first = scope.iter().take(2).fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
     (first >> (16 - STRIPE_BITS)).cast_signed()
 }
@@ -52,60 +57,20 @@ fn kind_byte(kind: Kind) -> u8 {
 }
 
 /// Returns the number of a kind in the tables.
-pub(super) fn kind_number(kind: Kind) -> i32 {
+#[must_use]
+pub fn kind_number(kind: Kind) -> i32 {
     i32::from(kind_byte(kind))
 }
 
 /// Returns `true` for a queue, whose entries are nodes.
-pub(super) fn is_queue(scope: &Scope) -> bool {
+#[must_use]
+pub fn is_queue(scope: &Scope) -> bool {
     scope.kind == Kind::Queue
-}
-
-/// Returns what a notification says of an entry, if that is short enough.
-pub(super) fn payload(scope: &Scope, key: &str) -> String {
-    if scope.path.len() + key.len() >= 3900 {
-        return String::new();
-    }
-    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{} {} {}", kind_byte(scope.kind), hex(&scope.path), hex(key))
-}
-
-/// Returns the entry that a notification is about. `None` stands for any.
-pub(super) fn parse_payload(payload: &str) -> Option<(Scope, String)> {
-    let mut parts = payload.split(' ');
-    let kind = match parts.next()? {
-        "0" => Kind::Queue,
-        "1" => Kind::Group,
-        "2" => Kind::Value,
-        _ => return None,
-    };
-    let path = unhex(parts.next()?)?.into();
-    Some((Scope { kind, path }, unhex(parts.next()?)?))
-}
-
-fn unhex(text: &str) -> Option<String> {
-    let byte = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    String::from_utf8((0..text.len()).step_by(2).map(byte).collect::<Option<_>>()?).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_notification_names_what_it_is_about() {
-        for (kind, path, key) in
-            [(Kind::Queue, "/a", "id"), (Kind::Group, "/é b", "ü"), (Kind::Value, "/a/b", "")]
-        {
-            let scope = Scope { kind, path: path.into() };
-            assert_eq!(parse_payload(&payload(&scope, key)), Some((scope, key.to_owned())));
-        }
-        let long = Scope { kind: Kind::Queue, path: "x".repeat(4000).into() };
-        assert_eq!(payload(&long, "id"), "");
-        for other in ["", "0", "0 61", "3 61 61", "0 6 61", "0 zz 61", "0 ff 61"] {
-            assert_eq!(parse_payload(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn names_differ_by_all_that_they_are_made_of() {

@@ -1,10 +1,9 @@
 //! Transactions as the steps that the server's general function executes.
 
-use tokio_postgres::Row;
-use zlock_ledger::{Cond, Fault, Outcome, Range, Read, Scope, Tx, Write};
+use zlock_core::SessionId;
 
-use super::rows::{entry, get, int};
-use crate::error::Failure;
+use super::{id, int};
+use crate::{Cond, Entry, Fault, Outcome, Range, Read, Scope, Tx, Write};
 
 const LOCK_SCOPE: i32 = 1;
 const LOCK_DELETED: i32 = 2;
@@ -40,21 +39,41 @@ enum Place {
 
 /// One thing to do, or to lock before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step<'a> {
+pub struct Step<'a> {
     /// The position of the transaction.
-    pub(super) tx: usize,
+    pub tx: usize,
     place: Place,
-    pub(super) op: i32,
-    pub(super) scope: &'a Scope,
-    pub(super) key: Option<&'a str>,
-    pub(super) a: Option<i64>,
-    pub(super) b: Option<i64>,
-    pub(super) c: Option<i64>,
-    pub(super) label: Option<&'a str>,
-    pub(super) data: Option<&'a [u8]>,
+    /// What to do.
+    pub op: i32,
+    /// The scope.
+    pub scope: &'a Scope,
+    /// The key of an entry in it.
+    pub key: Option<&'a str>,
+    /// A number, whose meaning depends on what is to be done.
+    pub a: Option<i64>,
+    /// Another one.
+    pub b: Option<i64>,
+    /// Another one.
+    pub c: Option<i64>,
+    /// A label.
+    pub label: Option<&'a str>,
+    /// The data.
+    pub data: Option<&'a [u8]>,
 }
 
 impl<'a> Step<'a> {
+    /// Returns `true` if it adds an entry.
+    #[must_use]
+    pub fn is_append(&self) -> bool {
+        self.op == APPEND
+    }
+
+    /// Returns `true` if it adds an entry to its scope or removes one, or gives a number to one.
+    #[must_use]
+    pub fn needs_scope(&self) -> bool {
+        matches!(self.op, LOCK_SCOPE | LOCK_DELETED)
+    }
+
     fn new(op: i32, scope: &'a Scope, key: Option<&'a str>) -> Self {
         let (a, b, c, label, data) = Default::default();
         Step { tx: 0, place: Place::Lock, op, scope, key, a, b, c, label, data }
@@ -66,7 +85,9 @@ impl<'a> Step<'a> {
 }
 
 /// Returns the steps of transactions, those of each in phases.
-pub(super) fn steps(session: i64, txs: &[Tx]) -> Vec<Step<'_>> {
+#[must_use]
+pub fn steps(session: SessionId, txs: &[Tx]) -> Vec<Step<'_>> {
+    let session = id(session);
     let of = |(i, tx)| of_tx(session, tx).into_iter().map(move |step| Step { tx: i, ..step });
     txs.iter().enumerate().flat_map(of).collect()
 }
@@ -158,39 +179,49 @@ fn look(read: &Read) -> Step<'_> {
     }
 }
 
-/// Returns the outcome of each transaction.
-pub(super) fn outcomes(
+/// What the server's function returns for a step.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The position of the step, from 1 on.
+    pub step: i64,
+    /// 0: an entry that was read; 1: what was written, found or removed; 2: a condition failed; 3: another transaction holds what it needs;
+    /// 4: quiet time; 5: the session has to sweep first.
+    pub status: i32,
+    /// The entry.
+    pub entry: Option<Entry>,
+}
+
+/// Returns the outcome of each transaction; `None` if this is not what the steps can have done.
+pub fn outcomes(
     txs: &[Tx],
     steps: &[Step<'_>],
-    rows: &[Row],
-) -> Result<Vec<Result<Outcome, Fault>>, Failure> {
+    done: impl IntoIterator<Item = Done>,
+) -> Option<Vec<Result<Outcome, Fault>>> {
     let mut outcomes: Vec<_> = txs.iter().map(|tx| Ok(empty(tx))).collect();
-    for row in rows {
-        let position = usize::try_from(get::<i64>(row, 0)? - 1).map_err(|_| Failure::Malformed)?;
-        let step = steps.get(position).ok_or(Failure::Malformed)?;
-        let Ok(outcome) = &mut outcomes[step.tx] else { return Err(Failure::Malformed) };
-        let is_found = get::<Option<&[u8]>>(row, 2)?.is_some();
-        let found = if is_found { Some(entry(row, 2, true)?) } else { None };
-        match (get(row, 1)?, step.place) {
-            (0, Place::Read(i)) => outcome.read[i].extend(found),
-            (1, Place::Write(i)) => outcome.written[i] = found,
-            (2, Place::Cond(i)) => outcome.failed = Some((i, found)),
+    for Done { step, status, entry } in done {
+        let step = steps.get(usize::try_from(step - 1).ok()?)?;
+        let Ok(outcome) = &mut outcomes[step.tx] else { return None };
+        match (status, step.place) {
+            (0, Place::Read(i)) => outcome.read[i].extend(entry),
+            (1, Place::Write(i)) => outcome.written[i] = entry,
+            (2, Place::Cond(i)) => outcome.failed = Some((i, entry)),
             (3, _) => outcomes[step.tx] = Err(Fault::Busy),
             (4, _) => outcomes[step.tx] = Err(Fault::Quiet),
             (5, _) => outcomes[step.tx] = Err(Fault::Unswept),
-            _ => return Err(Failure::Malformed),
+            _ => return None,
         }
     }
     in_order(&mut outcomes);
-    Ok(outcomes)
+    Some(outcomes)
 }
 
 /// Puts what was read into its order: it comes in the opposite one.
-pub(super) fn in_order(outcomes: &mut [Result<Outcome, Fault>]) {
+pub fn in_order(outcomes: &mut [Result<Outcome, Fault>]) {
     outcomes.iter_mut().flatten().flat_map(|outcome| &mut outcome.read).for_each(|read| read.reverse());
 }
 
 /// Returns the outcome of a transaction that finds nothing.
-pub(super) fn empty(tx: &Tx) -> Outcome {
+#[must_use]
+pub fn empty(tx: &Tx) -> Outcome {
     Outcome { failed: None, written: vec![None; tx.then.len()], read: vec![Vec::new(); tx.read.len()] }
 }

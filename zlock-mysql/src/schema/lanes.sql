@@ -1,0 +1,151 @@
+-- Executes the steps of transactions, each in phases: locks, conditions, writes, reads. So one that is busy, or whose condition
+-- fails, has no effect. Returns, for each step by its place: 0 with an entry that was read, 1 with one that was written
+-- or deleted, 2 if a condition failed, with the entry that it found, 3 if another transaction holds what it needs, 4 in quiet time,
+-- or 5 if the session has to sweep first. The texts of all steps are in one, in which each has its place and length.
+--
+-- The locks of the scopes are taken first, in their order. Whoever has one waits for nobody but, with patience, for entries before that.
+CREATE PROCEDURE zlock_execute(IN p_session BIGINT, IN p_wire INT, IN p_lane BIGINT, IN p_stripes LONGTEXT CHARACTER SET ascii,
+    IN p_steps LONGTEXT CHARACTER SET ascii, IN p_text LONGBLOB) SQL SECURITY DEFINER
+BEGIN
+    DECLARE own, live, v_era, number, other, other_era, num, up_to BIGINT;
+    DECLARE grants, is_good, is_over TINYINT;
+    DECLARE done, hit INT DEFAULT 0;
+    DECLARE tx INT DEFAULT -1;
+    DECLARE o_n, o_tx, o_op, o_stripe, o_kind, o_path, o_path_size, o_name, o_name_size, o_label, o_label_size, o_data, o_data_size INT;
+    DECLARE o_id, o_scope VARCHAR(32) CHARACTER SET ascii;
+    DECLARE o_a, o_b, o_c, e_created, e_changed, e_session, e_writes BIGINT;
+    DECLARE v_id, v_scope BINARY(16);
+    DECLARE status INT;
+    DECLARE steps CURSOR FOR SELECT * FROM JSON_TABLE(p_steps, '$[*]' COLUMNS (n FOR ORDINALITY, tx INT PATH '$.t', op INT PATH '$.o',
+        id VARCHAR(32) PATH '$.i', scope VARCHAR(32) PATH '$.s', stripe INT PATH '$.l', kind INT PATH '$.k', a BIGINT PATH '$.a',
+        b BIGINT PATH '$.b', c BIGINT PATH '$.c', path INT PATH '$.p[0]', path_size INT PATH '$.p[1]', name INT PATH '$.n[0]',
+        name_size INT PATH '$.n[1]', label INT PATH '$.g[0]', label_size INT PATH '$.g[1]', data INT PATH '$.d[0]',
+        data_size INT PATH '$.d[1]')) x;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = 1;
+    {{atomic}}
+    {{enter_lane}}
+    IF p_wire > 0 THEN
+        -- What users' transactions protect is waited for before the locks for which others wait.
+        SELECT COUNT(e.id) INTO hit FROM JSON_TABLE(p_steps, '$[*]' COLUMNS (op INT PATH '$.o', id VARCHAR(32) PATH '$.i', a BIGINT PATH '$.a')) x
+            STRAIGHT_JOIN zlock_entry e ON e.id = UNHEX(x.id) WHERE x.op = 3 OR x.op = 2 AND NOT e.session <=> x.a FOR UPDATE;
+    END IF;
+    SELECT COUNT(t.n) INTO hit FROM JSON_TABLE(p_stripes, '$[*]' COLUMNS (n INT PATH '$')) x STRAIGHT_JOIN zlock_stripe t ON t.n = x.n FOR UPDATE;
+    OPEN steps;
+    each_step: LOOP
+        SET done = 0;
+        FETCH steps INTO o_n, o_tx, o_op, o_id, o_scope, o_stripe, o_kind, o_a, o_b, o_c, o_path, o_path_size, o_name, o_name_size, o_label,
+            o_label_size, o_data, o_data_size;
+        IF done THEN
+            LEAVE each_step;
+        END IF;
+        IF o_tx <> tx THEN
+            SET tx = o_tx, is_over = 0, num = NULL, up_to = NULL;
+        END IF;
+        IF is_over THEN
+            ITERATE each_step;
+        END IF;
+        SET status = NULL, v_id = UNHEX(o_id), v_scope = UNHEX(o_scope), is_good = 1;
+        IF o_op IN (2, 3, 4) THEN
+            -- An entry that is deleted, or replaced unless it is of the owner a; one that is updated; one that must exist until the commit.
+            IF o_op = 4 THEN
+                SELECT COUNT(*) INTO hit FROM zlock_entry e WHERE e.id = v_id {{share}} SKIP LOCKED;
+            ELSE
+                SELECT COUNT(*) INTO hit FROM zlock_entry e WHERE e.id = v_id FOR UPDATE SKIP LOCKED;
+            END IF;
+            IF hit = 0 AND EXISTS (SELECT 1 FROM zlock_entry e WHERE e.id = v_id AND e.scope = v_scope
+                    AND (o_op > 2 OR NOT e.session <=> o_a)) THEN
+                SET status = 3;
+            END IF;
+        ELSEIF o_op = 5 THEN
+            IF NOT grants THEN
+                SET status = 4;
+            END IF;
+        ELSEIF o_op = 10 THEN
+            -- The session has no receipt in slot a of write b.
+            SET num = NULL;
+            SELECT r.number INTO num FROM zlock_receipt r WHERE r.session = p_session AND r.slot = o_a AND r.mark = o_b;
+            IF num IS NOT NULL THEN
+                SELECT o_n, 2, '', num, num, p_session, NULL, 0, 0, '';
+                SET is_over = 1;
+            END IF;
+        ELSEIF o_op BETWEEN 11 AND 15 THEN
+            SET e_created = NULL, e_changed = NULL, e_session = NULL, e_writes = NULL;
+            SELECT e.created, e.changed, e.session, e.writes INTO e_created, e_changed, e_session, e_writes
+                FROM zlock_entry e WHERE e.id = v_id AND e.scope = v_scope;
+            IF o_op = 11 THEN
+                SET is_good = e_created IS NULL;
+            ELSEIF o_op = 12 THEN
+                SET is_good = e_created <=> o_a AND e_changed <=> o_b;
+            ELSEIF o_op = 13 THEN
+                SET is_good = e_writes <=> o_a;
+            ELSEIF o_op = 14 THEN
+                SET is_good = e_session <=> p_session;
+            ELSE
+                -- It exists, and its session is of the live incarnation, or at least of its era.
+                SET is_good = e_created <=> o_a, other = NULL, other_era = NULL;
+                IF e_session IS NOT NULL THEN
+                    SELECT i.id, i.era INTO other, other_era FROM zlock_session s JOIN zlock_incarnation i ON i.id = s.incarnation
+                        WHERE s.id = e_session;
+                    IF NOT other_era <=> v_era THEN
+                        SET is_good = 0, v_id = NULL;
+                    ELSEIF is_good AND other <> live THEN
+                        SET status = 5;
+                    END IF;
+                END IF;
+            END IF;
+            IF NOT is_good THEN
+                SELECT o_n, 2, e.name, e.created, e.changed, e.session, e.label, e.writes, e.made, e.data
+                    FROM (SELECT 1) x LEFT JOIN zlock_entry e ON e.id = v_id AND e.scope = v_scope;
+                SET is_over = 1;
+            END IF;
+        ELSEIF o_op = 20 THEN
+            SET e_created = NULL, e_session = NULL;
+            SELECT e.created, e.session INTO e_created, e_session FROM zlock_entry e WHERE e.id = v_id;
+            -- The owner is a.
+            IF e_created IS NULL OR NOT e_session <=> o_a THEN
+                {{number}}
+                IF e_created IS NOT NULL THEN
+                    DELETE FROM zlock_entry WHERE id = v_id;
+                    UPDATE zlock_stripe SET living = living - 1 WHERE n = o_stripe;
+                END IF;
+                INSERT INTO zlock_entry (id, scope, stripe, created, changed, session, made, kind, label, path, name, data)
+                    VALUES (v_id, v_scope, o_stripe, num, num, o_a, {{now}}, o_kind, SUBSTRING(p_text, o_label, o_label_size),
+                        SUBSTRING(p_text, o_path, o_path_size), SUBSTRING(p_text, o_name, o_name_size), SUBSTRING(p_text, o_data, o_data_size));
+                UPDATE zlock_stripe SET living = living + 1 WHERE n = o_stripe;
+                SET e_created = num;
+            END IF;
+            SET up_to = e_created;
+            SELECT o_n, 1, {{entry}}, '' FROM zlock_entry e WHERE e.id = v_id;
+        ELSEIF o_op = 21 THEN
+            {{number}}
+            UPDATE zlock_entry e SET e.label = COALESCE(SUBSTRING(p_text, o_label, o_label_size), e.label),
+                e.data = COALESCE(SUBSTRING(p_text, o_data, o_data_size), e.data), e.changed = num, e.writes = e.writes + (o_data IS NOT NULL)
+                WHERE e.id = v_id AND e.scope = v_scope;
+            SELECT o_n, 1, {{entry}}, '' FROM zlock_entry e WHERE e.id = v_id AND e.scope = v_scope;
+        ELSEIF o_op = 22 THEN
+            {{number}}
+            REPLACE INTO zlock_receipt (session, slot, mark, number) VALUES (p_session, o_a, o_b, num);
+        ELSEIF o_op = 23 THEN
+            SELECT o_n, 1, {{entry}}, '' FROM zlock_entry e WHERE e.id = v_id AND e.scope = v_scope;
+            DELETE FROM zlock_entry WHERE id = v_id AND scope = v_scope;
+            IF ROW_COUNT() > 0 THEN
+                UPDATE zlock_stripe SET living = living - 1 WHERE n = o_stripe;
+            END IF;
+        ELSEIF o_op IN (30, 40) THEN
+            -- With a 4, with the data.
+            SELECT o_n, 0, {{entry}}, IF(o_op = 40, e.data, '') FROM zlock_entry e WHERE e.id = v_id AND e.scope = v_scope;
+        ELSEIF o_op IN (31, 41) THEN
+            -- The last b from number a to c, or to the entry that was appended or found.
+            SET o_c = COALESCE(o_c, up_to, 9223372036854775807), o_b = COALESCE(o_b, 9223372036854775807);
+            SELECT o_n, 0, {{entry}}, IF(o_op = 41, e.data, '') FROM zlock_entry e FORCE INDEX (scope)
+                WHERE e.scope = v_scope AND e.created >= o_a AND e.created <= o_c ORDER BY e.created DESC LIMIT o_b;
+        END IF;
+        IF status IS NOT NULL THEN
+            SELECT o_n, status;
+            SET is_over = 1;
+        END IF;
+    END LOOP;
+    CLOSE steps;
+    COMMIT;
+END
+//

@@ -20,6 +20,7 @@ use crate::register::{BUILT_IN, REGISTERED};
 /// | `zk://h1:2181,h2:2181/chroot` | ZooKeeper | `zk` |
 /// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
 /// | `postgres://user:password@h1,h2/database` | PostgreSQL; also `postgresql://` | `postgres` |
+/// | `mysql://user:password@h1,h2/database` | MySQL and MariaDB; also `mariadb://` | `mysql` |
 /// | `zk+srv://domain/chroot` | ZooKeeper, on the servers in the domain's SRV records | `zk` and `srv` |
 /// | `etcd+srv://domain/prefix` | etcd, on the servers in the domain's SRV records | `etcd` and `srv` |
 ///
@@ -27,9 +28,9 @@ use crate::register::{BUILT_IN, REGISTERED};
 ///
 /// All of those in the table accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer
 /// hears from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
-/// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL it is at least 1 s, and at most what the
-/// database allows, 30 s by default. See
-/// `zlock::zk::ZkOptions`, `zlock::etcd::EtcdOptions` and `zlock::postgres::PostgresOptions` for other parameters.
+/// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL, MySQL and MariaDB it is at least 1 s, and at most
+/// what the database allows, 30 s by default. See `zlock::zk::ZkOptions`, `zlock::etcd::EtcdOptions`, `zlock::postgres::PostgresOptions` and
+/// `zlock::mysql::MysqlOptions` for other parameters.
 ///
 /// # Errors
 /// Those of [`Connect::connect`].
@@ -263,6 +264,8 @@ enum Store {
     Etcd(Box<zlock_etcd::EtcdOptions>),
     #[cfg(feature = "postgres")]
     Postgres(Box<zlock_postgres::PostgresOptions>),
+    #[cfg(feature = "mysql")]
+    Mysql(Box<zlock_mysql::MysqlOptions>),
     Registered(Arc<dyn Connector>, Box<(ConnectUrl, Environment)>),
 }
 
@@ -271,6 +274,9 @@ impl Store {
         // Its URLs have a syntax of their own, with users and passwords.
         if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return postgres(url, environment);
+        }
+        if ["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return mysql(url, environment);
         }
         let url = ConnectUrl::parse(url)?;
         match url.scheme() {
@@ -310,6 +316,8 @@ impl Store {
             Store::Etcd(options) => Arc::new(zlock_etcd::EtcdBackend::connect(*options).await?),
             #[cfg(feature = "postgres")]
             Store::Postgres(options) => Arc::new(zlock_postgres::PostgresBackend::connect(*options).await?),
+            #[cfg(feature = "mysql")]
+            Store::Mysql(options) => Arc::new(zlock_mysql::MysqlBackend::connect(*options).await?),
             Store::Registered(connector, settings) => connector.connect(&settings.0, &settings.1).await?,
         })
     }
@@ -324,6 +332,8 @@ impl Store {
             Store::Etcd(options) => Arc::new(zlock_etcd::EtcdBackend::connect_lazy(*options)?),
             #[cfg(feature = "postgres")]
             Store::Postgres(options) => Arc::new(zlock_postgres::PostgresBackend::connect_lazy(*options)?),
+            #[cfg(feature = "mysql")]
+            Store::Mysql(options) => Arc::new(zlock_mysql::MysqlBackend::connect_lazy(*options)?),
             Store::Registered(connector, settings) => connector.connect_lazy(&settings.0, &settings.1)?,
         })
     }
@@ -382,6 +392,18 @@ fn postgres(url: &str, environment: &Environment) -> Result<Store> {
 fn postgres(_: &str, _: &Environment) -> Result<Store> {
     // The rest may be a password.
     Err(disabled("postgres://", "postgres"))
+}
+
+#[cfg(feature = "mysql")]
+fn mysql(url: &str, environment: &Environment) -> Result<Store> {
+    let options = zlock_mysql::MysqlOptions::from_url(url)?.with_environment(environment)?;
+    Ok(Store::Mysql(Box::new(options)))
+}
+
+#[cfg(not(feature = "mysql"))]
+fn mysql(_: &str, _: &Environment) -> Result<Store> {
+    // The rest may be a password.
+    Err(disabled("mysql://", "mysql"))
 }
 
 fn disabled(url: &str, feature: &str) -> Error {
@@ -495,11 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn the_password_in_a_url_of_postgresql_is_not_shown() {
+    fn the_password_in_a_url_is_not_shown() {
         for url in [
             "postgres://me:SECRET@h?x=1",
             "postgresql://me:SECRET@h/db?listen=SECRET",
             "Postgres://me:SECRET@h",
+            "mysql://me:SECRET@h?x=1",
+            "mariadb://me:SECRET@h/db?x=SECRET",
+            "MySQL://me:SECRET@h/db",
         ] {
             let error = Connect::to(url).connect_lazy().map(|_| ()).unwrap_err();
             let shown = format!("{error} {error:?} {:?}", Connect::to(url));

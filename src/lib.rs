@@ -1,8 +1,8 @@
 //! Distributed locks: one process at a time works on a job, an order or a row, on however many machines, and it learns in time
 //! if it loses the lock.
 //!
-//! A lock is a queue in a store that your processes share. The features `zk`, `etcd` and `postgres` add ZooKeeper, etcd and
-//! PostgreSQL, and `mem` is a server inside the process, for tests. On the same path, zlock excludes Curator on ZooKeeper, and Go's
+//! A lock is a queue in a store that your processes share. The features `zk`, `etcd`, `postgres` and `mysql` add ZooKeeper,
+//! etcd, PostgreSQL, and MySQL with MariaDB, and `mem` is a server inside the process, for tests. On the same path, zlock excludes Curator on ZooKeeper, and Go's
 //! mutex on etcd.
 //!
 //! # Examples
@@ -79,6 +79,7 @@
 //! | `zk-tls`, `zk-sasl` | TLS, and SASL with DIGEST-MD5 | for TLS a C compiler, on some platforms cmake |
 //! | `etcd`, `etcd-tls` | [`etcd`], `etcd://` | `protoc`; for TLS a C compiler |
 //! | `postgres`, `postgres-tls` | [`postgres`], `postgres://` | nothing; for TLS a C compiler |
+//! | `mysql`, `mysql-tls` | [`mysql`], `mysql://` | nothing; for TLS a C compiler |
 //! | `cron` | schedules of jobs that are cron expressions with a time zone | nothing |
 //! | `discovery` | the JSON of Curator's `ServiceDiscovery` | nothing |
 //! | `srv` | servers that DNS names: `zk+srv://`, `etcd+srv://` | nothing |
@@ -93,7 +94,7 @@ struct Readme;
 
 pub mod blocking;
 mod connect;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod fence;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -200,6 +201,13 @@ pub mod mem {
     pub use zlock_mem::{
         Arrival, Fate, Fault, FencedRow, MemBackend, MemLink, MemOptions, MemServer, Operation,
     };
+}
+/// The MySQL and MariaDB backend, of the crate `zlock-mysql`, and the fence of a guard.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use crate::fence::MysqlFence;
+    #[doc(no_inline)]
+    pub use zlock_mysql::{Fence, MysqlBackend, MysqlOptions, schema_sql};
 }
 /// The PostgreSQL backend, of the crate `zlock-postgres`, and the fence of a guard.
 #[cfg(feature = "postgres")]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use zlock_core::{ConnectUrl, Connector, Error, ErrorKind, Excerpt, Mutex, Result};
 
 /// The schemes of this version, whether their features are on or off.
-pub(crate) const BUILT_IN: [&str; 7] = ["mem", "zk", "etcd", "postgres", "postgresql", "zk+srv", "etcd+srv"];
+pub(crate) const BUILT_IN: [&str; 9] =
+    ["mem", "zk", "etcd", "postgres", "postgresql", "mysql", "mariadb", "zk+srv", "etcd+srv"];
 
 /// The schemes of other crates' stores.
 pub(crate) static REGISTERED: Mutex<BTreeMap<String, Arc<dyn Connector>>> = Mutex::new(BTreeMap::new());

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use zlock::LockPath;
 
-/// Distributed locks for scripts and cron jobs, on ZooKeeper, etcd or PostgreSQL.
+/// Distributed locks for scripts and cron jobs, on ZooKeeper, etcd, PostgreSQL, MySQL or MariaDB.
 ///
 /// `zlock run` holds a lock while a command runs. The other subcommands show the holders and waiters of locks, ask
 /// holders to release them, and check a store.
@@ -118,6 +118,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Pg,
     },
+    /// What only MySQL and MariaDB need.
+    #[cfg(feature = "mysql")]
+    Mysql {
+        #[command(subcommand)]
+        command: Mysql,
+    },
     /// Prints a completion script for a shell.
     #[command(after_help = "\
 Examples:
@@ -131,6 +137,18 @@ Examples:
     /// Prints the man page.
     #[command(after_help = "Example:\n  zlock man > /usr/local/share/man/man1/zlock.1")]
     Man,
+}
+
+/// What only MySQL and MariaDB need.
+#[cfg(feature = "mysql")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mysql {
+    /// Prints the SQL that an operator runs once in a database.
+    ///
+    /// It creates the tables and the procedures, whose names begin with `zlock_`. A user of zlock needs the right to execute each of the
+    /// procedures, and no other. Running it again replaces the procedures, and leaves the tables alone.
+    #[command(after_help = "Example:\n  zlock mysql schema | mysql shop")]
+    Schema,
 }
 
 /// What only PostgreSQL needs.
@@ -151,7 +169,7 @@ Examples:
 /// The store to use.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// The store: zk://HOST:2181,HOST/CHROOT, etcd://HOST:2379,HOST/PREFIX or postgres://USER@HOST:5432,HOST/DATABASE.
+    /// The store: zk://HOST:2181,HOST/CHROOT, etcd://HOST:2379,HOST/PREFIX postgres://USER@HOST:5432,HOST/DATABASE or mysql://USER@HOST:3306,HOST/DATABASE.
     ///
     /// For zk+srv://DOMAIN/CHROOT and etcd+srv://DOMAIN/PREFIX, the servers come from the domain's SRV records.
     ///

@@ -1,7 +1,7 @@
 //! The `zlock` command.
 
-#[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd", feature = "postgres")))]
-compile_error!("a store is needed: enable the feature zk, etcd, postgres or mem");
+#[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd", feature = "postgres", feature = "mysql")))]
+compile_error!("a store is needed: enable the feature zk, etcd, postgres, mysql or mem");
 
 mod args;
 mod bench;
@@ -63,6 +63,8 @@ fn main() -> ExitCode {
             Ok(page) => print(&page),
             Err(error) => Err(Failure::failed(format!("cannot write the page: {error}"))),
         },
+        #[cfg(feature = "mysql")]
+        Command::Mysql { command: args::Mysql::Schema } => print(zlock::mysql::schema_sql().as_bytes()),
         #[cfg(feature = "postgres")]
         Command::Pg { command: Pg::Schema } => print(zlock::postgres::schema_sql().as_bytes()),
         Command::Ls(args) => wait_for(ls::ls(args)),

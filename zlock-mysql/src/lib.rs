@@ -4,10 +4,12 @@ mod adapter;
 mod config;
 mod connection;
 mod error;
+mod fence;
 mod schema;
 
 pub use adapter::MysqlLedger;
 pub use config::MysqlOptions;
+pub use fence::Fence;
 pub use schema::schema_sql;
 
 /// A MySQL or MariaDB database as a coordination store.

@@ -52,6 +52,13 @@ impl Advice {
             Target::Etcd(_) => etcd::ADVICE,
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => postgres::ADVICE,
+            #[cfg(feature = "mysql")]
+            Target::Mysql(_) => Advice {
+                credentials: "check the user, the host that it may come from, and the password",
+                session: "give the time in the URL with a unit",
+                reads: "check that this user may execute the procedures of zlock: GRANT EXECUTE ON PROCEDURE .. permits it",
+                writes: "check that the server accepts writes and has free disk space",
+            },
             // It is inside this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => Advice {
@@ -132,6 +139,11 @@ async fn examine(
         Target::Postgres(options) => {
             let _ = prefix;
             postgres::examine(options, findings).await
+        }
+        #[cfg(feature = "mysql")]
+        Target::Mysql(_) => {
+            let _ = prefix;
+            Ok(())
         }
         #[cfg(feature = "mem")]
         Target::Mem(_) => {

@@ -2,8 +2,10 @@
 
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
-#[cfg(any(feature = "etcd", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
 mod lookup;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "zk")]
@@ -29,6 +31,8 @@ pub(crate) enum Target {
     Etcd(Box<zlock::etcd::EtcdOptions>),
     #[cfg(feature = "postgres")]
     Postgres(Box<zlock::postgres::PostgresOptions>),
+    #[cfg(feature = "mysql")]
+    Mysql(Box<zlock::mysql::MysqlOptions>),
     /// The store's name, if it has one.
     #[cfg(feature = "mem")]
     Mem(Option<String>),
@@ -47,6 +51,9 @@ impl Target {
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
         if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return postgres(url);
+        }
+        if ["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return mysql(url);
         }
         let url = ConnectUrl::parse(url)?;
         let without = |feature: &str| Err(built_without(url.scheme(), feature));
@@ -73,7 +80,7 @@ impl Target {
                 Ok(target)
             }
             "file" => Err(url.refuse("only zlock run locks files").into()),
-            _ => Err(url.refuse("unknown scheme: expected zk, etcd or postgres").into()),
+            _ => Err(url.refuse("unknown scheme: expected zk, etcd, postgres or mysql").into()),
         }
     }
 
@@ -82,7 +89,7 @@ impl Target {
         match self {
             #[cfg(feature = "mem")]
             Target::Mem(None) => Err(Failure::failed(
-                "mem:// locks nothing outside this process: use zk://, etcd:// or postgres://, or mem://NAME to try the command",
+                "mem:// locks nothing outside this process: use zk://, etcd://, postgres:// or mysql://, or mem://NAME to try the command",
             )),
             _ => Ok(()),
         }
@@ -93,7 +100,7 @@ impl Target {
         match self {
             #[cfg(feature = "mem")]
             Target::Mem(_) => false,
-            #[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
+            #[cfg(any(feature = "zk", feature = "etcd", feature = "mysql", feature = "postgres"))]
             _ => true,
         }
     }
@@ -103,7 +110,7 @@ impl Target {
         match self {
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => true,
-            #[cfg(any(feature = "zk", feature = "etcd", feature = "mem"))]
+            #[cfg(any(feature = "zk", feature = "etcd", feature = "mysql", feature = "mem"))]
             _ => false,
         }
     }
@@ -125,6 +132,11 @@ impl Target {
             Target::Postgres(options) => {
                 let limit = options.connect_timeout().min(limit);
                 Target::Postgres(Box::new(options.with_connect_timeout(limit)))
+            }
+            #[cfg(feature = "mysql")]
+            Target::Mysql(options) => {
+                let limit = options.connect_timeout().min(limit);
+                Target::Mysql(Box::new(options.with_connect_timeout(limit)))
             }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
@@ -164,6 +176,12 @@ impl Target {
                 let terms = backend.session_terms();
                 terms.map(|terms| Store { backend: Arc::new(backend), terms, target: self.clone() })
             }
+            #[cfg(feature = "mysql")]
+            Target::Mysql(options) => {
+                let backend = zlock::mysql::MysqlBackend::connect((**options).clone()).await?;
+                let terms = backend.session_terms();
+                terms.map(|terms| Store { backend: Arc::new(backend), terms, target: self.clone() })
+            }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
                 use zlock::mem::{MemOptions, MemServer};
@@ -186,6 +204,18 @@ fn built_without(scheme: &str, feature: &str) -> Failure {
 }
 
 /// Its URLs are those of its own clients.
+#[cfg(feature = "mysql")]
+fn mysql(url: &str) -> Result<Target, Failure> {
+    let options = zlock::mysql::MysqlOptions::from_url(url)?.with_environment(&Environment::of_process()?)?;
+    Ok(Target::Mysql(Box::new(options)))
+}
+
+#[cfg(not(feature = "mysql"))]
+fn mysql(_: &str) -> Result<Target, Failure> {
+    // The rest may be a password.
+    Err(built_without("mysql", "mysql"))
+}
+
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Target, Failure> {
     let environment = Environment::of_process()?;
@@ -220,7 +250,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    #[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
+    #[cfg(any(feature = "zk", feature = "etcd", feature = "mysql", feature = "postgres"))]
     fn of(path: LockPath, queue: &zlock::backend::Queue) -> Self {
         let holders = zlock::backend::holders(queue).count();
         Row { path, holders, waiters: queue.len() - holders }
@@ -296,6 +326,8 @@ impl Store {
             Target::Etcd(options) => etcd::each_lock(options, &self.backend, prefix, row).await,
             #[cfg(feature = "postgres")]
             Target::Postgres(options) => postgres::each_lock(options, &self.backend, prefix, row).await,
+            #[cfg(feature = "mysql")]
+            Target::Mysql(options) => mysql::each_lock(options, &self.backend, prefix, row).await,
             // No other client shares this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => {
@@ -318,6 +350,8 @@ impl Store {
             Target::Etcd(options) => etcd::each_job(options, prefix, found).await,
             #[cfg(feature = "postgres")]
             Target::Postgres(options) => postgres::each_job(options, prefix, found).await,
+            #[cfg(feature = "mysql")]
+            Target::Mysql(options) => mysql::each_job(options, prefix, found).await,
             // No other client shares this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => {
@@ -331,7 +365,7 @@ impl Store {
         self.backend.session_events()
     }
 
-    /// Returns the full name of a lock's node on the server. On PostgreSQL, that is what `zlock.fence` takes.
+    /// Returns the full name of a lock's node on the server. On PostgreSQL, MySQL and MariaDB, that is what the fence takes.
     pub(crate) fn node(&self, path: &LockPath, node: &NodeName) -> String {
         match &self.target {
             #[cfg(feature = "zk")]
@@ -340,6 +374,11 @@ impl Store {
             Target::Etcd(options) => options.node_key(path, node),
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => {
+                let _ = path;
+                node.to_string()
+            }
+            #[cfg(feature = "mysql")]
+            Target::Mysql(_) => {
                 let _ = path;
                 node.to_string()
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use tokio::time::{Instant, timeout};
+use zlock_core::kit;
 use zlock_ledger::tables::Names;
 
 use crate::config::MysqlOptions;
@@ -16,6 +17,33 @@ use crate::schema::{VERSION, procedure, statements};
 /// Whatever the settings of the server, the database and the user are.
 const SETTINGS: &str = "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', wait_timeout = 86400, \
     innodb_lock_wait_timeout = 1; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+impl MysqlOptions {
+    /// Connects the client library to the server that accepts writes, with the same settings: for statements of your own, such
+    /// as a transaction with a [`Fence`](crate::Fence). The isolation level is the server's default.
+    ///
+    /// # Errors
+    /// - `NotAuthorized` if the server refuses the user or the password.
+    /// - `Unavailable` if no server responds within the connect timeout, or a file cannot be read.
+    /// - `InvalidArgument` for invalid options, or if there is no such database.
+    ///
+    /// # Cancel safety
+    /// Safe: the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub async fn connect_client(&self) -> zlock_core::Result<Conn> {
+        self.validate()?;
+        let explain = |failure: Failure| {
+            let error = self.kit.connect_error(kit::Failure::classify(&failure).kind);
+            kit::Failure::explain(failure, error)
+        };
+        let (mut conn, _) = dial(self, self.kit.connect_timeout).await.map_err(explain)?;
+        // Whatever zlock has set.
+        conn.reset().await.map_err(|error| explain(Failure::Connect(error)))?;
+        Ok(conn)
+    }
+}
 
 /// Connects with the first host that accepts writes.
 pub(crate) async fn dial(options: &MysqlOptions, limit: Duration) -> Result<(Conn, Names), Failure> {

@@ -23,11 +23,11 @@ END
 -- Writes down why the class `auto` is `lossy`, once there is a reason.
 CREATE PROCEDURE zlock_find_class() SQL SECURITY DEFINER
 BEGIN
-    UPDATE zlock_setting SET reason = CASE
-        WHEN @@global.innodb_flush_log_at_trx_commit <> 1 THEN 'innodb_flush_log_at_trx_commit is not 1'
-        WHEN @@global.log_bin THEN 'the binary log is on, so there may be a replica'
-    END WHERE class = 'auto' AND reason IS NULL
-        AND (@@global.innodb_flush_log_at_trx_commit <> 1 OR @@global.log_bin);
+    IF (@@global.innodb_flush_log_at_trx_commit <> 1 OR @@global.log_bin)
+            AND EXISTS (SELECT 1 FROM zlock_setting g WHERE g.class = 'auto' AND g.reason IS NULL) THEN
+        UPDATE zlock_setting SET reason = IF(@@global.log_bin, 'the binary log is on, so there may be a replica',
+            'innodb_flush_log_at_trx_commit is not 1') WHERE class = 'auto' AND reason IS NULL;
+    END IF;
 END
 //
 -- Begins the live incarnation, unless it has begun. The caller commits.

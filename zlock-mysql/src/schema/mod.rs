@@ -13,6 +13,7 @@ const TEMPLATE: &str = concat!(
     include_str!("lanes.sql"),
     include_str!("reads.sql"),
     include_str!("fence.sql"),
+    include_str!("operators.sql"),
     include_str!("open.sql"),
 );
 

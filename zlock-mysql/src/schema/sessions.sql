@@ -16,7 +16,9 @@ BEGIN
     INSERT IGNORE INTO zlock_session (id, incarnation, timeout) VALUES (p_session, live, p_timeout);
     INSERT IGNORE INTO zlock_beat (session, beat, timeout, renewed) VALUES (p_session, 0, p_rest, {{now}});
     INSERT IGNORE INTO zlock_lane (session, wire, number) VALUES (p_session, 0, 0), (p_session, 1, 0);
-    UPDATE zlock_setting SET used = 1 WHERE used = 0;
+    IF NOT (SELECT g.used FROM zlock_setting g) THEN
+        UPDATE zlock_setting SET used = 1;
+    END IF;
     SELECT {{history}} FROM zlock_setting g JOIN zlock_incarnation i ON i.id = live;
     COMMIT;
 END

@@ -18,6 +18,10 @@ mod etcd {
     mod srv;
     mod unreachable;
 }
+#[cfg(feature = "mysql")]
+mod mysql {
+    mod settings;
+}
 #[cfg(feature = "postgres")]
 mod postgres {
     mod urls;

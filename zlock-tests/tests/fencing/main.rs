@@ -3,6 +3,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod mem;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod zk;

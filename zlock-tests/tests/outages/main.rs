@@ -44,6 +44,10 @@ mod etcd {
     mod streams;
     mod values;
 }
+#[cfg(feature = "mysql")]
+mod mysql {
+    mod restart;
+}
 #[cfg(feature = "postgres")]
 mod postgres {
     mod clock;

@@ -1,4 +1,4 @@
-//! Measures zlock's locks: `zlock-bench zk|etcd|postgres|mem [WORKLOAD..]` prints one line of JSON for each workload.
+//! Measures zlock's locks: `zlock-bench zk|etcd|postgres|mysql|mem [WORKLOAD..]` prints one line of JSON for each workload.
 //!
 //! One operation is an acquire and a release, with only a check in between that no other holder exists that must not. All tasks
 //! share one counter of operations, until it is used up. A quarter as many operations run before, unmeasured.
@@ -63,10 +63,12 @@ async fn measure() {
         Some("etcd") => Store::etcd(),
         #[cfg(feature = "postgres")]
         Some("postgres") => Store::postgres(&postgres_url()),
+        #[cfg(feature = "mysql")]
+        Some("mysql") => Store::mysql(),
         Some("mem") => Store::mem(),
         _ => {
             eprintln!(
-                "zlock-bench zk|etcd|postgres|mem [WORKLOAD..], etcd and postgres with the features of these names"
+                "zlock-bench zk|etcd|postgres|mysql|mem [WORKLOAD..], etcd, postgres and mysql with the features of these names"
             );
             std::process::exit(2);
         }

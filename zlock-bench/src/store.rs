@@ -7,6 +7,8 @@ use zlock::backend::{CoordinationBackend, NodeIds};
 #[cfg(feature = "etcd")]
 use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::mem::MemServer;
+#[cfg(feature = "mysql")]
+use zlock::mysql::{MysqlBackend, MysqlOptions};
 #[cfg(feature = "postgres")]
 use zlock::postgres::{PostgresBackend, PostgresOptions};
 use zlock::zk::{ZkBackend, ZkOptions};
@@ -26,6 +28,8 @@ enum Kind {
     Etcd(String),
     #[cfg(feature = "postgres")]
     Postgres(String),
+    #[cfg(feature = "mysql")]
+    Mysql(String),
     Mem(MemServer),
 }
 
@@ -56,6 +60,13 @@ impl Store {
         Self::new(Kind::Postgres(format!("{url}{separator}session_timeout={SECONDS}s")))
     }
 
+    #[cfg(feature = "mysql")]
+    pub(crate) fn mysql() -> Self {
+        let url = std::env::var("MYSQL_URL").expect("MYSQL_URL=mysql://user@host/database");
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Self::new(Kind::Mysql(format!("{url}{separator}session_timeout={SECONDS}s&create_schema=true")))
+    }
+
     pub(crate) fn mem() -> Self {
         Self::new(Kind::Mem(MemServer::new()))
     }
@@ -64,7 +75,7 @@ impl Store {
         Store { kind, run: NodeIds::random().next().to_string() }
     }
 
-    /// Returns `zk`, `etcd`, `postgres` or `mem`.
+    /// Returns `zk`, `etcd`, `postgres`, `mysql` or `mem`.
     pub(crate) fn name(&self) -> &'static str {
         match self.kind {
             Kind::Zookeeper(_) => "zk",
@@ -72,6 +83,8 @@ impl Store {
             Kind::Etcd(_) => "etcd",
             #[cfg(feature = "postgres")]
             Kind::Postgres(_) => "postgres",
+            #[cfg(feature = "mysql")]
+            Kind::Mysql(_) => "mysql",
             Kind::Mem(_) => "mem",
         }
     }
@@ -93,6 +106,11 @@ impl Store {
             Kind::Postgres(url) => {
                 let options = PostgresOptions::from_url(url).expect("POSTGRES_URL");
                 Arc::new(PostgresBackend::connect(options).await.expect("a connection to PostgreSQL"))
+            }
+            #[cfg(feature = "mysql")]
+            Kind::Mysql(url) => {
+                let options = MysqlOptions::from_url(url).expect("MYSQL_URL");
+                Arc::new(MysqlBackend::connect(options).await.expect("a connection to MySQL"))
             }
             Kind::Mem(server) => Arc::new(server.connect()),
         }
@@ -121,6 +139,8 @@ impl Store {
             Kind::Etcd(url) => url,
             #[cfg(feature = "postgres")]
             Kind::Postgres(url) => return Some(Counters::Database(url)),
+            #[cfg(feature = "mysql")]
+            Kind::Mysql(_) => return None,
             Kind::Mem(_) => return None,
         };
         let hosts = url.split("://").last().and_then(|rest| rest.split('?').next());

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use crate::run::{Result, root};
 
 /// The published crates: their folders, and the names of their listings.
-const CRATES: [(&str, &str); 8] = [
+const CRATES: [(&str, &str); 9] = [
     (".", "zlock"),
     ("zlock-core", "zlock-core"),
     ("zlock-etcd", "zlock-etcd"),
     ("zlock-ledger", "zlock-ledger"),
     ("zlock-mem", "zlock-mem"),
+    ("zlock-mysql", "zlock-mysql"),
     ("zlock-postgres", "zlock-postgres"),
     ("zlock-recipes", "zlock-recipes"),
     ("zlock-zk", "zlock-zk"),

@@ -11,6 +11,7 @@ const ARROWS: &[(&[&str], &[&str])] = &[
     (&["-p", "zlock-zk", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-etcd", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-ledger", "--all-features"], &["zlock-core"]),
+    (&["-p", "zlock-mysql", "--all-features"], &["zlock-core", "zlock-ledger"]),
     (&["-p", "zlock-postgres", "--all-features"], &["zlock-core", "zlock-ledger"]),
     (&["-p", "zlock-recipes", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-suite"], &["zlock-core", "zlock-recipes"]),

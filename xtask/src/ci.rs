@@ -12,7 +12,7 @@ use crate::setup::set_up;
 use crate::test::{POOLS, everything, test};
 
 /// The facade's features, each alone, and none.
-const FEATURES: [&str; 13] = [
+const FEATURES: [&str; 15] = [
     "",
     "mem",
     "zk",
@@ -22,6 +22,8 @@ const FEATURES: [&str; 13] = [
     "etcd-tls",
     "postgres",
     "postgres-tls",
+    "mysql",
+    "mysql-tls",
     "zk,etcd,srv",
     "metrics",
     "mem,cron",
@@ -29,7 +31,7 @@ const FEATURES: [&str; 13] = [
 ];
 
 /// The command's stores, each alone.
-const STORES: [&str; 4] = ["mem", "zk", "etcd", "postgres"];
+const STORES: [&str; 5] = ["mem", "zk", "etcd", "postgres", "mysql"];
 
 pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;

@@ -10,11 +10,12 @@ use std::path::Path;
 use crate::run::{Result, root};
 
 /// The crates that are checked.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "xtask",
     "zlock-bench",
     "zlock-etcd",
     "zlock-mem",
+    "zlock-mysql",
     "zlock-postgres",
     "zlock-proof",
     "zlock-recipes",

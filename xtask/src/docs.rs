@@ -10,12 +10,13 @@ use crate::{diagrams, figures, links, scenarios, snippets};
 const LONGEST: usize = 40;
 
 /// The folders of the published crates, whose doc comments are checked.
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 9] = [
     "src",
     "zlock-core",
     "zlock-etcd",
     "zlock-ledger",
     "zlock-mem",
+    "zlock-mysql",
     "zlock-postgres",
     "zlock-recipes",
     "zlock-zk",

@@ -11,12 +11,13 @@ use crate::run::{Result, command, output, root};
 const KEPT: &str = "docs/lines.txt";
 
 /// The crates that an application may link: the product.
-const PRODUCT: [&str; 8] = [
+const PRODUCT: [&str; 9] = [
     "src",
     "zlock-core",
     "zlock-etcd",
     "zlock-ledger",
     "zlock-mem",
+    "zlock-mysql",
     "zlock-postgres",
     "zlock-recipes",
     "zlock-zk",

@@ -44,7 +44,7 @@ cargo xtask docs [--write]                checks links, spelling, long sentences
 cargo xtask diagrams                      draws the guide's diagrams from their texts
 cargo xtask release [TAG]                 tries what a release consists of: packages of the crates, the Debian package, a static
                                           binary, oldest dependencies, and changes of the API since TAG; half an hour
-cargo xtask bench zk|etcd|postgres|mem [WORKLOAD..]  prints a line of JSON for each workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
+cargo xtask bench zk|etcd|postgres|mysql|mem [WORKLOAD..]  prints a line of JSON for each workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
 cargo xtask chaos --store zk|etcd|postgres [--minutes N] [--seed S] [--newest-servers]
                                           runs clients on a real cluster under faults, and checks their histories

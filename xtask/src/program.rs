@@ -13,6 +13,7 @@ pub(crate) fn bench(args: &[String]) -> Result {
     let options: &[_] = match args.first().map(String::as_str) {
         Some("etcd") => &["--release", "--features", "etcd"],
         Some("postgres") => &["--release", "--features", "postgres"],
+        Some("mysql") => &["--release", "--features", "mysql"],
         _ => &["--release"],
     };
     become_program("zlock-bench", options, args)

@@ -21,6 +21,7 @@ const NEEDS: &[Need] = &[
     Need { package: "etcd-server", used: "/usr/bin/etcd" },
     Need { package: "etcd-client", used: "/usr/bin/etcdctl" },
     Need { package: "postgresql", used: "/usr/lib/postgresql/*/bin/postgres" },
+    Need { package: "mariadb-server", used: "/usr/sbin/mariadbd" },
     Need { package: "pgbouncer", used: "/usr/sbin/pgbouncer" },
     // Steps the clock of a server.
     Need { package: "faketime", used: "/usr/bin/faketime" },
@@ -38,7 +39,7 @@ const NEEDS: &[Need] = &[
 /// Installs missing packages, if this is Debian and the user has the permission. Otherwise prints what to install.
 ///
 /// No test uses a server that a package starts. With systemd, `etcd-server` starts one on port 2379, `prometheus` one on port
-/// 9090, and `pgbouncer` one on port 6432. `postgresql` would create a cluster, and is kept from it.
+/// 9090, `pgbouncer` one on port 6432, and `mariadb-server` one on port 3306. `postgresql` would create a cluster, and is kept from it.
 pub(crate) fn set_up() -> Result {
     let missing: Vec<_> = missing().collect();
     if missing.is_empty() {

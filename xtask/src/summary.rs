@@ -9,7 +9,7 @@ const SKIP_MARK: &str = "ZLOCK-SKIP ";
 /// The beginning of a line about a running server: zlock-testkit's `SERVER_MARK`.
 const SERVER_MARK: &str = "ZLOCK-SERVER ";
 
-const BACKENDS: [&str; 5] = ["mem", "zookeeper", "etcd", "postgres", "none"];
+const BACKENDS: [&str; 6] = ["mem", "zookeeper", "etcd", "postgres", "mysql", "none"];
 
 #[derive(Debug, Default)]
 struct Count {
@@ -105,16 +105,18 @@ fn backend(package: &str, source: &str, name: &str) -> &'static str {
     match package {
         "zlock-mem" => return "mem",
         "zlock-postgres" => return "postgres",
+        "zlock-mysql" => return "mysql",
         "zlock-zk" => return "zookeeper",
         "zlock-etcd" => return "etcd",
         _ => {}
     }
     let modules = name.rsplit_once("::").map_or("", |(modules, _)| modules);
     let mut words = source.split(['/', '.', '_', '-']).chain(modules.split("::"));
-    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper" | "etcd" | "postgres")) {
+    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper" | "etcd" | "postgres" | "mysql")) {
         Some("mem") => "mem",
         Some("etcd") => "etcd",
         Some("postgres") => "postgres",
+        Some("mysql") => "mysql",
         Some(_) => "zookeeper",
         None => "none",
     }

@@ -95,7 +95,8 @@ fn filter(program: &Program, store: &str) -> Option<Vec<&'static str>> {
     if words.iter().any(|word| of(word)) {
         return Some(Vec::new());
     }
-    let is_of_another = ["zk", "zookeeper", "etcd", "postgres", "mysql", "mem", "ledger"].iter().any(|name| of(name));
+    let is_of_another =
+        ["zk", "zookeeper", "etcd", "postgres", "mysql", "mem", "ledger"].iter().any(|name| of(name));
     (program.source.starts_with("tests") && !is_of_another).then(|| words.to_vec())
 }
 

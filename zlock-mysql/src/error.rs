@@ -72,7 +72,9 @@ impl Failure {
 
     fn server(&self) -> Option<&mysql::ServerError> {
         match self {
-            Failure::Mysql(mysql::Error::Server(error)) | Failure::Connect(mysql::Error::Server(error)) => Some(error),
+            Failure::Mysql(mysql::Error::Server(error)) | Failure::Connect(mysql::Error::Server(error)) => {
+                Some(error)
+            }
             _ => None,
         }
     }
@@ -83,7 +85,8 @@ impl Failure {
             Failure::Silent | Failure::Closed => true,
             Failure::Mysql(mysql::Error::Server(error)) => {
                 // A server that has become a replica, one that shuts down, or one whose tables were replaced.
-                error.state == "ZL012" || matches!(error.code, 1290 | 1836 | 1792 | 1053 | 1077 | 1079 | 3169 | 1927)
+                error.state == "ZL012"
+                    || matches!(error.code, 1290 | 1836 | 1792 | 1053 | 1077 | 1079 | 3169 | 1927)
             }
             Failure::Mysql(_) => true,
             _ => false,
@@ -108,7 +111,9 @@ fn message(error: &mysql::Error) -> String {
     let mut text = found.message.clone();
     match found.code {
         1146 | 1305 => {
-            text.push_str(": run the SQL of `zlock mysql schema` in this database, or connect with create_schema=true");
+            text.push_str(
+                ": run the SQL of `zlock mysql schema` in this database, or connect with create_schema=true",
+            );
         }
         1370 => text.push_str(": GRANT EXECUTE ON each PROCEDURE of zlock to this user"),
         1153 => text.push_str(" (of the server, which limits what a node, a member or a value may contain)"),
@@ -126,11 +131,15 @@ fn classify(error: &mysql::Error) -> FailureClass {
             // No such database, no schema, or a packet that is too large.
             (_, 1049 | 1146 | 1305 | 1153) => (ErrorKind::InvalidArgument, false, false),
             // The user, the password, or a right.
-            (_, 1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118) => (ErrorKind::NotAuthorized, false, false),
-            // Lock waits, deadlocks, changed rows, a replica, too many connections, a full disk.
-            (_, 1205 | 1213 | 1020 | 1290 | 1836 | 1792 | 1040 | 1203 | 1226 | 1129 | 1021 | 1114 | 3024 | 1969 | 1637) => {
-                (ErrorKind::Unavailable, false, true)
+            (_, 1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118) => {
+                (ErrorKind::NotAuthorized, false, false)
             }
+            // Lock waits, deadlocks, changed rows, a replica, too many connections, a full disk.
+            (
+                _,
+                1205 | 1213 | 1020 | 1290 | 1836 | 1792 | 1040 | 1203 | 1226 | 1129 | 1021 | 1114 | 3024
+                | 1969 | 1637,
+            ) => (ErrorKind::Unavailable, false, true),
             // The server, or the connection, is going away.
             (_, 1053 | 1077 | 1079 | 1317 | 3169 | 1927 | 1180) => (ErrorKind::Unavailable, true, true),
             _ => (ErrorKind::Unexpected, false, false),

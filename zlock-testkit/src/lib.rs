@@ -25,10 +25,10 @@ pub mod ledger;
 mod limit;
 #[cfg(feature = "mem")]
 pub mod mem;
-mod notice;
-mod policy;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod notice;
+mod policy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
@@ -42,13 +42,14 @@ pub mod zk;
 pub use journal::{Events, Journal};
 pub use limit::{DEFAULT_LIMIT, limit, limit_if, limit_to, limit_to_if};
 pub use policy::{
-    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_faketime, have_mariadb, have_pgbouncer, have_postgres,
-    have_promtool, have_strace, have_zookeeper, mariadb_or_skip, postgres_or_skip, zookeeper_or_skip,
+    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_faketime, have_mariadb, have_pgbouncer,
+    have_postgres, have_promtool, have_strace, have_zookeeper, mariadb_or_skip, postgres_or_skip,
+    zookeeper_or_skip,
 };
 pub use process::{Process, first_look_after_a_pause};
 pub use server::{
-    Daemon, Dns, Ensemble, Etcd, EtcdCluster, MariaDb, Metrics, PgBouncer, PostgresBuilder, PostgresServer, Tls,
-    ZooKeeper, ZooKeeperBuilder, end_zookeeper_session, etcdctl,
+    Daemon, Dns, Ensemble, Etcd, EtcdCluster, MariaDb, Metrics, PgBouncer, PostgresBuilder, PostgresServer,
+    Tls, ZooKeeper, ZooKeeperBuilder, end_zookeeper_session, etcdctl,
 };
 pub use until::{ready, report, until};
 pub use zlock_suite::proxy::{Cut, FaultProxy, Flow, Lose, Port, Staged, zk_op, zookeeper_request};

@@ -3,7 +3,9 @@
 use std::process::Command;
 
 use crate::notice::say;
-use crate::server::{Etcd, MariaDb, PostgresServer, Programs, ZooKeeper, dns, etcd, mariadb, postgres, zookeeper};
+use crate::server::{
+    Etcd, MariaDb, PostgresServer, Programs, ZooKeeper, dns, etcd, mariadb, postgres, zookeeper,
+};
 
 /// The beginning of a line about a skipped test. `cargo xtask test` counts these lines.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";

@@ -33,7 +33,6 @@ pages! {
     mem: "mem.md";
     zookeeper: "zookeeper.md";
     etcd: "etcd.md";
-    mysql: "mysql.md";
     promises: "promises.md";
     fencing: "fencing.md";
     configuration: "configuration.md";

@@ -1,7 +1,7 @@
 //! The names of scopes and entries in the tables.
 
-use sha2::{Digest, Sha256};
 use crate::{Kind, Scope};
+use sha2::{Digest, Sha256};
 
 /// The number of locks that scopes share, as a power of two.
 const STRIPE_BITS: u32 = 13;

@@ -68,7 +68,8 @@ impl Calm for MysqlCalm {
     }
 
     async fn beat(&self, session: SessionId, beat: &Beat) -> Result<Beaten, Fault> {
-        let known: Vec<_> = beat.known.iter().map(|(scope, key)| hex(&self.names.entry(scope, key))).collect();
+        let known: Vec<_> =
+            beat.known.iter().map(|(scope, key)| hex(&self.names.entry(scope, key))).collect();
         let (incarnation, watched, span) = beat.watched.unwrap_or_default();
         let params = vec![
             id(session).into(),
@@ -87,7 +88,13 @@ impl Calm for MysqlCalm {
             let place = usize::try_from(get::<i64>(missing, 0)? - 1).unwrap_or(usize::MAX);
             *exists.get_mut(place).ok_or(Failure::Malformed)? = false;
         }
-        Ok(Beaten { history: history(row)?, swept: number(row, 3)?, exists, added: get(row, 4)?, owns: get(row, 5)? })
+        Ok(Beaten {
+            history: history(row)?,
+            swept: number(row, 3)?,
+            exists,
+            added: get(row, 4)?,
+            owns: get(row, 5)?,
+        })
     }
 
     async fn nodes(&self, session: SessionId) -> Result<(u64, Vec<String>), Fault> {
@@ -98,7 +105,8 @@ impl Calm for MysqlCalm {
 
     async fn sweep(&self, session: SessionId, incarnation: u64, nodes: &[String]) -> Result<bool, Fault> {
         let nodes: Vec<_> = nodes.iter().map(|node| self.node(node)).collect();
-        let params = vec![id(session).into(), incarnation.cast_signed().into(), json!(nodes).to_string().into()];
+        let params =
+            vec![id(session).into(), incarnation.cast_signed().into(), json!(nodes).to_string().into()];
         let answer = self.ask("CALL zlock_sweep(?, ?, ?)", params).await?;
         Ok(get(only(&answer)?, 0)?)
     }
@@ -120,7 +128,10 @@ impl Calm for MysqlCalm {
     async fn silent(&self, limit: usize) -> Result<Vec<SessionId>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let answer = self.ask("CALL zlock_silent(?)", vec![limit.into()]).await?;
-        Ok(rows(&answer, 0).iter().map(|row| Ok(SessionId::new(number(row, 0)?))).collect::<Result<_, Failure>>()?)
+        Ok(rows(&answer, 0)
+            .iter()
+            .map(|row| Ok(SessionId::new(number(row, 0)?)))
+            .collect::<Result<_, Failure>>()?)
     }
 
     async fn watched(&self, seen: &[(Seen, Duration)]) -> Result<(), Fault> {

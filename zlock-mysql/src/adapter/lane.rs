@@ -37,7 +37,8 @@ impl MysqlLane {
     async fn execute(&self, txs: &[Tx]) -> Result<Outcomes, Failure> {
         let steps = steps(self.session, txs);
         let (mut stripes, mut text) = (BTreeSet::new(), Vec::new());
-        let described: Vec<_> = steps.iter().map(|step| self.describe(step, &mut stripes, &mut text)).collect();
+        let described: Vec<_> =
+            steps.iter().map(|step| self.describe(step, &mut stripes, &mut text)).collect();
         let params = vec![
             id(self.session).into(),
             self.wire.into(),
@@ -52,7 +53,12 @@ impl MysqlLane {
     }
 
     /// Returns a step as the procedure reads it. Texts go to the end of `text`, and the lock of its scope to `stripes`.
-    fn describe(&self, step: &Step<'_>, stripes: &mut BTreeSet<i32>, text: &mut Vec<u8>) -> Map<String, serde_json::Value> {
+    fn describe(
+        &self,
+        step: &Step<'_>,
+        stripes: &mut BTreeSet<i32>,
+        text: &mut Vec<u8>,
+    ) -> Map<String, serde_json::Value> {
         let scope = self.names.scope(step.scope);
         let stripe = stripe(&scope);
         if step.needs_scope() {

@@ -76,7 +76,11 @@ impl Ledger for MysqlLedger {
     }
 
     /// There are no hints: whoever waits looks again and again.
-    async fn calm(&self, _session: Option<SessionId>, _on_hint: OnHint) -> std::result::Result<MysqlCalm, Fault> {
+    async fn calm(
+        &self,
+        _session: Option<SessionId>,
+        _on_hint: OnHint,
+    ) -> std::result::Result<MysqlCalm, Fault> {
         let options = self.options.clone();
         let redial: Redial = Box::new(move || {
             let options = options.clone();

@@ -70,7 +70,14 @@ impl MysqlOptions {
     }
 
     fn with_kit(kit: kit::Options) -> Self {
-        MysqlOptions { kit, database: None, user: None, create_schema: false, max_connections: 3, verify: Verify::Full }
+        MysqlOptions {
+            kit,
+            database: None,
+            user: None,
+            create_schema: false,
+            max_connections: 3,
+            verify: Verify::Full,
+        }
     }
 
     /// Sets the database in which the tables are. There is no default.

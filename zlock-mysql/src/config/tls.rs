@@ -26,8 +26,10 @@ impl MysqlOptions {
             }
             opts = opts.with_danger_skip_domain_validation(verify != Verify::Full);
             if let Some((certificate, key)) = &tls.identity {
-                let identity =
-                    ClientIdentity::new(pem(certificate, "the TLS certificate")?.into(), pem(key, "the TLS key")?.into());
+                let identity = ClientIdentity::new(
+                    pem(certificate, "the TLS certificate")?.into(),
+                    pem(key, "the TLS key")?.into(),
+                );
                 opts = opts.with_client_identity(Some(identity));
             }
             Ok(opts)
@@ -38,5 +40,9 @@ impl MysqlOptions {
 
 fn pem(text: &TextOrFile, what: &str) -> Result<Vec<u8>, String> {
     let pem = text.read()?;
-    if pem.contains("-----BEGIN ") { Ok(pem.into_bytes()) } else { Err(text.describe(what) + ": not in PEM format") }
+    if pem.contains("-----BEGIN ") {
+        Ok(pem.into_bytes())
+    } else {
+        Err(text.describe(what) + ": not in PEM format")
+    }
 }

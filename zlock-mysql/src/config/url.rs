@@ -36,7 +36,9 @@ impl MysqlOptions {
     /// - [`ErrorKind::InvalidUrl`], with what is wrong and where.
     /// - [`ErrorKind::FeatureDisabled`] for TLS without its feature.
     pub fn from_url(url: &str) -> Result<Self> {
-        let refuse = |why: String| Error::new(ErrorKind::InvalidUrl, "connect").with_path(ConnectUrl::excerpt(url)).with_message(why);
+        let refuse = |why: String| {
+            Error::new(ErrorKind::InvalidUrl, "connect").with_path(ConnectUrl::excerpt(url)).with_message(why)
+        };
         let (user, rest) = user_info(url).map_err(refuse)?;
         let parsed = ConnectUrl::parse(&rest)?;
         let mut options = Self::from_connect_url(&parsed)?;
@@ -63,22 +65,28 @@ impl MysqlOptions {
         if let Some(prefix) = url.param("prefix") {
             let prefix = decode("prefix", prefix)?;
             let prefix = if prefix.starts_with('/') { prefix } else { format!("/{prefix}") };
-            options.kit.prefix = Some(LockPath::new(prefix).map_err(|why| url.refuse(format!("prefix: {why}")))?);
+            options.kit.prefix =
+                Some(LockPath::new(prefix).map_err(|why| url.refuse(format!("prefix: {why}")))?);
         }
         match url.param("create_schema") {
             None | Some("false") => {}
             Some("true") => options.create_schema = true,
             Some(other) => {
-                return Err(url.refuse(format!("parameter create_schema={}: expected true or false", Excerpt::of(other))));
+                return Err(url.refuse(format!(
+                    "parameter create_schema={}: expected true or false",
+                    Excerpt::of(other)
+                )));
             }
         }
         if let Some(value) = url.param("max_connections") {
-            let why = || url.refuse(format!("parameter max_connections={}: expected a number", Excerpt::of(value)));
+            let why =
+                || url.refuse(format!("parameter max_connections={}: expected a number", Excerpt::of(value)));
             options.max_connections = value.parse().map_err(|_| why())?;
         }
         options.read_tls(url, decode)?;
         // The user may come from the environment.
-        let complete = if options.user.is_none() { options.clone().with_user("x", None) } else { options.clone() };
+        let complete =
+            if options.user.is_none() { options.clone().with_user("x", None) } else { options.clone() };
         complete.check().map_err(|why| url.refuse(why))?;
         Ok(options)
     }
@@ -89,22 +97,25 @@ impl MysqlOptions {
             Ok::<_, Error>(decoded.map(|file| TextOrFile::from(std::path::Path::new(&file))))
         };
         let (ca, certificate, key) = (file("ssl_ca")?, file("ssl_cert")?, file("ssl_key")?);
-        self.verify = match url.param("ssl_mode") {
-            None | Some("disabled") => {
-                let given = ["ssl_ca", "ssl_cert", "ssl_key"].into_iter().find(|name| url.param(name).is_some());
-                return match given {
-                    None => Ok(()),
-                    Some(name) => Err(url.refuse(format!("{name} needs ssl_mode=required, verify_ca or verify_identity"))),
-                };
-            }
-            Some("required") => Verify::Nothing,
-            Some("verify_ca") => Verify::Authority,
-            Some("verify_identity") => Verify::Full,
-            Some(other) => {
-                let expected = "expected disabled or required or verify_ca or verify_identity";
-                return Err(url.refuse(format!("parameter ssl_mode={}: {expected}", Excerpt::of(other))));
-            }
-        };
+        self.verify =
+            match url.param("ssl_mode") {
+                None | Some("disabled") => {
+                    let given =
+                        ["ssl_ca", "ssl_cert", "ssl_key"].into_iter().find(|name| url.param(name).is_some());
+                    return match given {
+                        None => Ok(()),
+                        Some(name) => Err(url
+                            .refuse(format!("{name} needs ssl_mode=required, verify_ca or verify_identity"))),
+                    };
+                }
+                Some("required") => Verify::Nothing,
+                Some("verify_ca") => Verify::Authority,
+                Some("verify_identity") => Verify::Full,
+                Some(other) => {
+                    let expected = "expected disabled or required or verify_ca or verify_identity";
+                    return Err(url.refuse(format!("parameter ssl_mode={}: {expected}", Excerpt::of(other))));
+                }
+            };
         if !cfg!(feature = "tls") {
             return Err(Environment::feature_disabled("ssl_mode", "mysql-tls"));
         }
@@ -135,9 +146,11 @@ fn user_info(url: &str) -> Result<(Option<User>, String), String> {
     if info.contains('@') {
         return Err("'@' in a user or a password is written %40".into());
     }
-    let (name, password) = info.split_once(':').map_or((info, None), |(name, password)| (name, Some(password)));
+    let (name, password) =
+        info.split_once(':').map_or((info, None), |(name, password)| (name, Some(password)));
     let decode = |what: &str, text: &str| {
-        let decoded = percent_decode_str(text).decode_utf8().map_err(|_| format!("the {what} is not UTF-8"))?;
+        let decoded =
+            percent_decode_str(text).decode_utf8().map_err(|_| format!("the {what} is not UTF-8"))?;
         Ok::<_, String>(decoded.into_owned())
     };
     let password = password.map(|password| decode("password", password)).transpose()?;

@@ -50,7 +50,8 @@ pub(crate) async fn dial(options: &MysqlOptions, limit: Duration) -> Result<(Con
     // The engine waits no longer than the limit, and does not know which server did not answer.
     let until = Instant::now() + limit * 9 / 10;
     let opts = timeout(limit, options.library_opts()).await;
-    let opts = opts.unwrap_or(Err("a file of the options cannot be read in time".into())).map_err(Failure::NoWay)?;
+    let opts =
+        opts.unwrap_or(Err("a file of the options cannot be read in time".into())).map_err(Failure::NoWay)?;
     let mut left = u32::try_from(opts.len()).unwrap_or(u32::MAX);
     let mut failures = Vec::new();
     for opts in opts {
@@ -91,7 +92,9 @@ async fn hello(conn: &mut Conn) -> Result<Names, Failure> {
 
 /// Creates the tables and procedures. No statement of these can be undone, so one client does it after the other.
 async fn create_schema(conn: &mut Conn) -> Result<Names, Failure> {
-    conn.query_drop("DO GET_LOCK(CONCAT('zlock_schema ', DATABASE()), 10)").await.map_err(Failure::Connect)?;
+    conn.query_drop("DO GET_LOCK(CONCAT('zlock_schema ', DATABASE()), 10)")
+        .await
+        .map_err(Failure::Connect)?;
     let made = async {
         // Another client may just have done it.
         match hello(conn).await {
@@ -100,13 +103,17 @@ async fn create_schema(conn: &mut Conn) -> Result<Names, Failure> {
         }
         for statement in statements() {
             if let Some(name) = procedure(statement) {
-                conn.query_drop(format!("DROP PROCEDURE IF EXISTS {name}")).await.map_err(Failure::Connect)?;
+                conn.query_drop(format!("DROP PROCEDURE IF EXISTS {name}"))
+                    .await
+                    .map_err(Failure::Connect)?;
             }
             conn.query_drop(statement).await.map_err(Failure::Connect)?;
         }
         hello(conn).await
     };
     let made = made.await;
-    conn.query_drop("DO RELEASE_LOCK(CONCAT('zlock_schema ', DATABASE()))").await.map_err(Failure::Connect)?;
+    conn.query_drop("DO RELEASE_LOCK(CONCAT('zlock_schema ', DATABASE()))")
+        .await
+        .map_err(Failure::Connect)?;
     made
 }

@@ -143,7 +143,9 @@ async fn serve(
                     }
                     Err(failure) => Err(failure),
                 };
-                is_over = result.as_ref().is_err_and(|failure| failure.is_the_connections() || !failure.is_the_servers());
+                is_over = result
+                    .as_ref()
+                    .is_err_and(|failure| failure.is_the_connections() || !failure.is_the_servers());
             }
         }
         (seen, last) = (breaks.count(), Instant::now());

@@ -18,7 +18,7 @@ const TEMPLATE: &str = concat!(
 );
 
 /// What the names stand for. One may contain later ones.
-const FRAGMENTS: [(&str, &str); 22] = [
+const FRAGMENTS: [(&str, &str); 21] = [
     // Of a lane: the row is locked until the commit, so that a raise, and the end of the session, come before it or after it.
     (
         "{{enter_lane}}",
@@ -112,13 +112,14 @@ const FRAGMENTS: [(&str, &str); 22] = [
     ("{{uid}}", "/*M!100600 @@global.server_uid */ /*!80000 @@global.server_uuid */"),
     ("{{status}}", "/*M!100600 information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */"),
     ("{{share}}", "/*M!100600 LOCK IN SHARE MODE */ /*!80000 FOR SHARE */"),
-    ("{{end}}", ""),
 ];
 
 /// Returns the statements that make the tables and procedures.
 pub(crate) fn statements() -> impl Iterator<Item = &'static str> {
     static ALL: OnceLock<String> = OnceLock::new();
-    let all = ALL.get_or_init(|| FRAGMENTS.iter().fold(TEMPLATE.to_owned(), |sql, (name, text)| sql.replace(name, text)));
+    let all = ALL.get_or_init(|| {
+        FRAGMENTS.iter().fold(TEMPLATE.to_owned(), |sql, (name, text)| sql.replace(name, text))
+    });
     all.split("\n//\n").map(str::trim).filter(|statement| !statement.is_empty())
 }
 
@@ -148,4 +149,28 @@ pub fn schema_sql() -> String {
         sql += &format!("{statement}\n//\n");
     }
     sql + "DELIMITER ;\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_stands_for_something() {
+        let all: Vec<_> = statements().collect();
+        assert!(all.len() > 30 && all.iter().all(|statement| !statement.contains("{{")), "{all:?}");
+        for (name, _) in FRAGMENTS {
+            let used = TEMPLATE.contains(name) || FRAGMENTS.iter().any(|(_, text)| text.contains(name));
+            assert!(used, "{name}");
+        }
+    }
+
+    /// Its user may then do what the owner of the tables may.
+    #[test]
+    fn every_procedure_has_the_rights_of_its_owner() {
+        for statement in statements().filter(|statement| procedure(statement).is_some()) {
+            let head = statement.split_once("BEGIN").unwrap().0;
+            assert!(head.contains("SQL SECURITY DEFINER"), "{head}");
+        }
+    }
 }

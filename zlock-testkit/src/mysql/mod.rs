@@ -10,8 +10,10 @@ use zlock_core::{LockPath, SessionId};
 use zlock_mysql::{MysqlBackend, MysqlOptions};
 
 pub use self::store::MysqlStore;
-pub use crate::backends::{connected, create, lost_and_gone, path, record_states, release, suspended, token, watch};
 use crate::MariaDb;
+pub use crate::backends::{
+    connected, create, lost_and_gone, path, record_states, release, suspended, token, watch,
+};
 
 /// The timeout of sessions in tests about sessions.
 pub const TTL: Duration = Duration::from_secs(4);
@@ -19,7 +21,11 @@ pub const TTL: Duration = Duration::from_secs(4);
 /// Returns the options of a backend on this address of a server. The backend creates the schema.
 #[must_use]
 pub fn options(address: &str) -> MysqlOptions {
-    MysqlOptions::new([address]).with_user("zlock", None).with_database("zlock").with_ttl(TTL).with_create_schema(true)
+    MysqlOptions::new([address])
+        .with_user("zlock", None)
+        .with_database("zlock")
+        .with_ttl(TTL)
+        .with_create_schema(true)
 }
 
 /// Connects a backend.
@@ -34,9 +40,16 @@ pub async fn backend(server: &MariaDb) -> MysqlBackend {
 ///
 /// # Panics
 /// Panics with the server's message if it fails.
-pub async fn sql<T: FromRow + Send + 'static>(server: &MariaDb, statement: &str, params: impl Into<Params> + Send) -> Vec<T> {
+pub async fn sql<T: FromRow + Send + 'static>(
+    server: &MariaDb,
+    statement: &str,
+    params: impl Into<Params> + Send,
+) -> Vec<T> {
     let host = server.addr();
-    let opts = OptsBuilder::default().ip_or_hostname(host.ip().to_string()).tcp_port(host.port()).prefer_socket(false);
+    let opts = OptsBuilder::default()
+        .ip_or_hostname(host.ip().to_string())
+        .tcp_port(host.port())
+        .prefer_socket(false);
     let mut conn = Conn::new(opts.user(Some("root")).db_name(Some("zlock"))).await.unwrap();
     let rows = conn.exec(statement, params).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     conn.disconnect().await.unwrap();
@@ -51,10 +64,12 @@ pub async fn sql<T: FromRow + Send + 'static>(server: &MariaDb, statement: &str,
 pub async fn names(server: &MariaDb, path: &LockPath) -> Vec<String> {
     let found = "SELECT CONVERT(name USING utf8mb4) FROM zlock_entry WHERE kind < 2 AND path = ?";
     let mut names: Vec<String> = sql(server, found, (path.as_str().as_bytes(),)).await;
-    let below = "SELECT CONVERT(path USING utf8mb4) FROM zlock_entry WHERE kind = 2 AND LEFT(path, LENGTH(?)) = ?";
+    let below =
+        "SELECT CONVERT(path USING utf8mb4) FROM zlock_entry WHERE kind = 2 AND LEFT(path, LENGTH(?)) = ?";
     let prefix = format!("{path}/");
     let values: Vec<String> = sql(server, below, (prefix.as_bytes(), prefix.as_bytes())).await;
-    let direct = values.iter().filter_map(|value| value.strip_prefix(&prefix)).filter(|name| !name.contains('/'));
+    let direct =
+        values.iter().filter_map(|value| value.strip_prefix(&prefix)).filter(|name| !name.contains('/'));
     names.extend(direct.map(str::to_owned));
     names
 }

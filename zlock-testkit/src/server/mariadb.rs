@@ -156,9 +156,20 @@ fn copy_template(data: &Path) {
     static TEMPLATE: OnceLock<(TempDir, Process)> = OnceLock::new();
     let (template, _) = TEMPLATE.get_or_init(|| {
         let folder = roomy_folder(&KIND);
-        let keeper = Process::spawn_guarded(&["sleep", "infinity"].map(Into::into), &[], Some(folder.path()), None, false);
+        let keeper = Process::spawn_guarded(
+            &["sleep", "infinity"].map(Into::into),
+            &[],
+            Some(folder.path()),
+            None,
+            false,
+        );
         let mut install = Command::new(Programs::MARIADB_INSTALL);
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"]);
+        install.args([
+            "--no-defaults",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--innodb-log-file-size=16M",
+        ]);
         install.arg(format!("--datadir={}", self::data(folder.path()).display()));
         if geteuid().is_root() {
             install.arg("--user=root");

@@ -36,7 +36,13 @@ async fn execute(transaction: &mut Transaction<'_>, fence: &Fence) -> Result<(),
 }
 
 /// Writes in a transaction with the fence at its end. Returns the SQLSTATE if that fails.
-async fn write(users: &mut Conn, level: IsolationLevel, name: &str, who: &str, fence: &Fence) -> Result<(), String> {
+async fn write(
+    users: &mut Conn,
+    level: IsolationLevel,
+    name: &str,
+    who: &str,
+    fence: &Fence,
+) -> Result<(), String> {
     let mut transaction = begin(users, level).await;
     transaction.exec_drop(format!("INSERT INTO {name} VALUES (?)"), (who,)).await.unwrap();
     match execute(&mut transaction, fence).await {
@@ -107,7 +113,9 @@ async fn a_takeover_waits_for_an_open_fenced_transaction() {
             let waiting = other.mutex(lock.as_str()).unwrap();
             let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
             until("it waits", async || {
-                let waits = sql::<u64>(server, "SELECT COUNT(*) FROM zlock_entry WHERE path = ?", (lock.as_str(),)).await;
+                let waits =
+                    sql::<u64>(server, "SELECT COUNT(*) FROM zlock_entry WHERE path = ?", (lock.as_str(),))
+                        .await;
                 waits == [2]
             })
             .await;

@@ -43,7 +43,7 @@ async fn settings_of_the_server_do_not_matter() {
         let locks = ["Orders", "orders", "örders", "Örders", "orders."];
         let mut guards = Vec::new();
         for lock in locks {
-            let mutex = client.mutex(&format!("/{lock}")).unwrap();
+            let mutex = client.mutex(format!("/{lock}")).unwrap();
             guards.push(mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap());
         }
         for guard in guards {
@@ -70,7 +70,8 @@ async fn a_user_needs_no_right_but_those_of_the_procedures() {
     limit_if(have_mariadb(), async {
         let server = MariaDb::start(&[]).await;
         let options = |user: &str| {
-            let base = MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user(user, None);
+            let base =
+                MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user(user, None);
             base.with_ttl(Duration::from_secs(4)).with_connect_timeout(Duration::from_secs(5))
         };
         as_operator(&server, "CREATE USER few@'%'; GRANT USAGE ON zlock.* TO few@'%';");

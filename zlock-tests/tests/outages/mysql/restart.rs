@@ -13,7 +13,8 @@ use zlock_testkit::{MariaDb, have_mariadb, limit_if, report};
 const QUIET: Duration = Duration::from_secs(3);
 
 async fn connect(server: &MariaDb, ttl: u64) -> Client {
-    let options = MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user("zlock", None);
+    let options =
+        MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user("zlock", None);
     let options = options.with_create_schema(true).with_ttl(Duration::from_secs(ttl));
     Client::new(MysqlBackend::connect(options).await.unwrap())
 }
@@ -25,7 +26,10 @@ async fn eventually(client: &Client, lock: &str) -> Guard {
         match mutex.acquire().await {
             Ok(guard) => return guard,
             Err(error)
-                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling) => {}
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
+                ) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -113,7 +117,8 @@ async fn restored_tables_end_all_sessions() {
 async fn as_a_client(server: &MariaDb) {
     use mysql_async::prelude::Queryable;
 
-    let options = MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user("zlock", None);
+    let options =
+        MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user("zlock", None);
     let mut conn = options.connect_client().await.unwrap();
     conn.query_drop("CALL zlock_open()").await.unwrap();
     conn.query_drop("CALL zlock_restored(NULL)").await.unwrap();

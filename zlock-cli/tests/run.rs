@@ -53,7 +53,7 @@ const BAD: [(&[&str], &str); 32] = [
     (&["run", "--url", "etcd", "a", "--", "touch"], "no scheme: expected one as in mem:// or zk://host"),
     (
         &["run", "--url", "redis://h", "a", "--", "touch"],
-        "redis://h: invalid url: unknown scheme: expected zk, etcd or postgres",
+        "redis://h: invalid url: unknown scheme: expected zk, etcd, postgres or mysql",
     ),
     (&["run", "--url", "zk://h?sesion_timeout=4s", "a", "--", "touch"], "\"sesion_timeout\""),
     (&["run", "--url", "etcd://h?ttl=1s", "a", "--", "touch"], "(ttl) of 1s"),

@@ -54,9 +54,9 @@ this: BEGIN
     INSERT INTO zlock_incarnation (id, n, era, server, started, restored, watched, is_over)
         VALUES ({{random}}, l_n + 1, l_era + is_lossy, @zlock_server, @zlock_started, v_restored, IF(is_lossy, 0, l_watched), is_over);
     IF is_lossy THEN
-        -- Above all that was given out in a lost part of the history, and below the clock by the end of quiet time: so it is not lifted
-        -- again before anything was granted.
-        UPDATE zlock_stripe SET last = GREATEST({{now}}, last + IF(l_is_over, v_longest * 500, 0)) WHERE last > 0;
+        -- Above all that was given out in a lost part of the history, also where nothing is known of it, and below the clock by the end of
+        -- quiet time: so it is not lifted again before anything was granted.
+        UPDATE zlock_stripe SET last = GREATEST({{now}}, last + IF(l_is_over, v_longest * 500, 0));
     END IF;
 END
 //

@@ -124,18 +124,19 @@ async fn serve(
     let (mut seen, mut last) = (breaks.count(), Instant::now());
     while let Some(Request { sql, params, is_sent, answer }) = inbox.recv().await {
         let is_doubtful = breaks.count() != seen || last.elapsed() > IDLE;
+        let again = redial.as_ref().map(|redial| (redial, params.clone()));
         let mut result = Err(Failure::Closed);
         if !is_doubtful || conn.ping().await.is_ok() {
             is_sent.store(true, Ordering::SeqCst);
             if is_retired.load(Ordering::SeqCst) {
                 return;
             }
-            result = run(&mut conn, &sql, params.clone()).await.map_err(Failure::Mysql);
+            result = run(&mut conn, &sql, params).await.map_err(Failure::Mysql);
         }
         let mut is_over = result.as_ref().is_err_and(Failure::is_the_connections);
         if is_over {
             breaks.add();
-            if let Some(redial) = &redial {
+            if let Some((redial, params)) = again {
                 result = match redial().await {
                     Ok(another) => {
                         conn = another;

@@ -148,9 +148,10 @@ async fn dial(
     let connector = connector.with_fail_eagerly();
     let [host] = hosts else { return connect_to(options, connector, &hosts.join(",")).await };
     // The library must not turn to the next copy of a silent host, which would make another session. The short limit has to do
-    // for the two answers that it waits for; with the long one, it waits that long for each.
+    // for the two answers that it waits for, and ends well before its own, also on a busy machine; with the long one, it waits
+    // that long for each.
     let limit =
-        if patience < longest(options.kit.session_timeout) { patience * 49 / 50 } else { patience * 2 };
+        if patience < longest(options.kit.session_timeout) { patience * 4 / 5 } else { patience * 2 };
     let copies = [&**host; COPIES].join(",");
     timeout(limit, connect_to(options, connector, &copies)).await.unwrap_or(Err(zk::Error::Timeout))
 }

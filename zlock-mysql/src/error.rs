@@ -156,7 +156,7 @@ impl From<Failure> for Fault {
             match (error.state.as_str(), error.code) {
                 ("ZL001", _) => return Fault::SessionOver,
                 ("ZL011", _) => return Fault::StaleLane,
-                ("ZL014", _) | (_, 1205 | 1213) => return Fault::Busy,
+                ("ZL014", _) | (_, 1062 | 1205 | 1213) => return Fault::Busy,
                 _ => {}
             }
         }

@@ -1,6 +1,7 @@
 //! What adapters have in common whose stores keep entries in tables.
 
 mod names;
+mod queue;
 mod steps;
 
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use zlock_core::SessionId;
 
 pub use names::{Names, is_queue, kind_number, stripe};
+pub use queue::{Batch, Found, Gone, New};
 pub use steps::{Done, Step, empty, in_order, outcomes, steps};
 
 /// Returns the number of a session in the tables.

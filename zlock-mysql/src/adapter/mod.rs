@@ -15,7 +15,7 @@ use zlock_ledger::tables::{Names, id};
 use zlock_ledger::{Fault, Ledger, Limits, OnHint, Open, Wire};
 
 use self::calm::MysqlCalm;
-use self::lane::{EXECUTE, MysqlLane};
+use self::lane::{MysqlLane, STATEMENTS};
 use crate::config::MysqlOptions;
 use crate::connection::dial::dial;
 use crate::connection::link::{Breaks, Link, Redial};
@@ -51,7 +51,9 @@ impl MysqlLedger {
             let (mut conn, names) = dial(&options, options.kit.connection_time()).await?;
             if writes {
                 // So that a write is sent without waiting for any answer.
-                conn.prep(EXECUTE).await.map_err(Failure::Connect)?;
+                for statement in STATEMENTS {
+                    conn.prep(statement).await.map_err(Failure::Connect)?;
+                }
             }
             Ok((conn, names))
         });

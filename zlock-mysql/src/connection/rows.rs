@@ -38,7 +38,7 @@ pub(crate) fn text(row: &Row, column: usize) -> Result<String, Failure> {
     String::from_utf8(get(row, column)?).map_err(|_| Failure::Malformed)
 }
 
-/// Reads an entry from eight columns.
+/// Reads an entry from eight columns, of which the last is its data, or from seven.
 pub(crate) fn entry(row: &Row, first: usize) -> Result<Entry, Failure> {
     let owner = get::<Option<i64>>(row, first + 3)?;
     let label = get::<Option<Vec<u8>>>(row, first + 4)?.map(String::from_utf8).transpose();
@@ -50,7 +50,7 @@ pub(crate) fn entry(row: &Row, first: usize) -> Result<Entry, Failure> {
         label: label.map_err(|_| Failure::Malformed)?,
         writes: number(row, first + 5)?,
         time: Some(SystemTime::UNIX_EPOCH + Duration::from_micros(number(row, first + 6)?)),
-        data: get(row, first + 7)?,
+        data: if row.len() > first + 7 { get(row, first + 7)? } else { Vec::new() },
     })
 }
 

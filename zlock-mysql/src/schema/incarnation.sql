@@ -57,6 +57,9 @@ this: BEGIN
         -- Above all that was given out in a lost part of the history, also where nothing is known of it, and below the clock by the end of
         -- quiet time: so it is not lifted again before anything was granted.
         UPDATE zlock_stripe SET last = GREATEST({{now}}, last + IF(l_is_over, v_longest * 500, 0));
+        -- Tables that were put back may not be of one moment.
+        UPDATE zlock_stripe t LEFT JOIN (SELECT e.stripe, COUNT(*) AS n FROM zlock_entry e GROUP BY e.stripe) c ON c.stripe = t.n
+            SET t.living = COALESCE(c.n, 0);
     END IF;
 END
 //

@@ -1,3 +1,109 @@
+-- Appends a node to a queue, unless that was done before. Returns 1 with it if nobody is before it, or else 0 with each of the last p_limit
+-- nodes up to it, or with each node if that is the largest number, the last one first; 4 in quiet time; nothing if there is another such node.
+-- What is before it is read after the commit: that can only have become less.
+CREATE PROCEDURE zlock_append(IN p_session BIGINT, IN p_lane BIGINT, IN p_id BINARY(16), IN p_scope BINARY(16), IN p_stripe INT, IN p_path BLOB,
+    IN p_name BLOB, IN p_label VARBINARY(1024), IN p_data LONGBLOB, IN p_floor BIGINT, IN p_limit BIGINT) SQL SECURITY DEFINER
+this: BEGIN
+    DECLARE own, live, v_era, number, num, before_it, v_made BIGINT;
+    DECLARE grants TINYINT;
+    DECLARE p_wire INT DEFAULT 0;
+    -- It exists.
+    DECLARE EXIT HANDLER FOR 1062
+    BEGIN
+        ROLLBACK;
+        SET num = NULL;
+        SELECT e.created INTO num FROM zlock_entry e WHERE e.id = p_id AND e.session = p_session;
+        {{before it}}
+    END;
+    {{atomic}}
+    {{enter_lane}}
+    IF NOT grants THEN
+        SELECT 4;
+        COMMIT;
+        LEAVE this;
+    END IF;
+    SELECT t.last + 1, t.living, {{now}} INTO num, before_it, v_made FROM zlock_stripe t WHERE t.n = p_stripe FOR UPDATE;
+    INSERT INTO zlock_entry (id, scope, stripe, created, changed, session, made, kind, label, path, name, data)
+        VALUES (p_id, p_scope, p_stripe, num, num, p_session, v_made, 0, p_label, p_path, p_name, p_data);
+    UPDATE zlock_stripe SET last = num, living = before_it + 1 WHERE n = p_stripe;
+    COMMIT;
+    IF before_it = 0 THEN
+        SELECT 1, p_name, p_name, num, num, p_session, p_label, 0, v_made;
+    ELSE
+        {{before it}}
+    END IF;
+END
+//
+-- Deletes a node. Returns 1 with it, or 3 with it if another transaction protects it.
+CREATE PROCEDURE zlock_delete(IN p_session BIGINT, IN p_lane BIGINT, IN p_id BINARY(16), IN p_stripe INT) SQL SECURITY DEFINER
+BEGIN
+    DECLARE own, live, v_era, number, e_created, e_changed, e_session, e_writes, e_made BIGINT;
+    DECLARE grants TINYINT;
+    DECLARE p_wire INT DEFAULT 0;
+    DECLARE e_name BLOB;
+    DECLARE e_label VARBINARY(1024);
+    {{atomic}}
+    {{enter_lane}}
+    UPDATE zlock_stripe SET living = living - 1 WHERE n = p_stripe;
+    SELECT {{entry}} INTO e_name, e_created, e_changed, e_session, e_label, e_writes, e_made
+        FROM zlock_entry e WHERE e.id = p_id FOR UPDATE SKIP LOCKED;
+    IF e_created IS NOT NULL THEN
+        DELETE FROM zlock_entry WHERE id = p_id;
+        COMMIT;
+        SELECT 1, e_name, e_name, e_created, e_changed, e_session, e_label, e_writes, e_made;
+    ELSE
+        ROLLBACK;
+        SELECT 3, e.name, {{entry}} FROM zlock_entry e WHERE e.id = p_id;
+    END IF;
+END
+//
+-- Deletes nodes, and then appends nodes, each to a queue; p_stripes has the locks of these in their order. Returns 1 with each one that was
+-- deleted, and 0 with each appended one and the one before it; or 4 if nothing was appended, in quiet time. It does nothing and fails if one
+-- of the appended nodes exists, or another transaction protects a deleted one.
+CREATE PROCEDURE zlock_queue(IN p_session BIGINT, IN p_lane BIGINT, IN p_stripes LONGTEXT CHARACTER SET ascii,
+    IN p_gone LONGTEXT CHARACTER SET ascii, IN p_new LONGTEXT CHARACTER SET ascii, IN p_text LONGBLOB) SQL SECURITY DEFINER
+this: BEGIN
+    DECLARE own, live, v_era, number, found, free, hit BIGINT;
+    DECLARE grants TINYINT;
+    DECLARE p_wire INT DEFAULT 0;
+    {{atomic}}
+    {{enter_lane}}
+    {{stripes}}
+    IF p_gone <> '[]' THEN
+        SELECT COUNT(e.id) INTO free FROM {{gone nodes}} FOR UPDATE SKIP LOCKED;
+        SELECT COUNT(e.id) INTO found FROM {{gone nodes}};
+        IF free < found THEN
+            {{busy}}
+        END IF;
+        SELECT 1, e.name, {{entry}} FROM {{gone nodes}};
+        UPDATE zlock_stripe t JOIN (SELECT e.stripe, COUNT(*) AS n FROM {{gone nodes}} GROUP BY e.stripe) c ON c.stripe = t.n
+            SET t.living = t.living - c.n;
+        DELETE e FROM {{gone nodes}};
+    END IF;
+    IF p_new = '[]' THEN
+        COMMIT;
+        LEAVE this;
+    END IF;
+    IF NOT grants THEN
+        SELECT 4;
+        COMMIT;
+        LEAVE this;
+    END IF;
+    UPDATE zlock_stripe t JOIN (SELECT x.stripe, COUNT(*) AS n FROM {{new nodes}} GROUP BY x.stripe) c ON c.stripe = t.n
+        SET t.last = t.last + c.n, t.living = t.living + c.n;
+    INSERT INTO zlock_entry (id, scope, stripe, created, changed, session, made, kind, label, path, name, data)
+        SELECT UNHEX(x.id), UNHEX(x.scope), x.stripe, t.last - x.behind, t.last - x.behind, p_session, {{now}}, 0,
+            SUBSTRING(p_text, x.label, x.label_size), SUBSTRING(p_text, x.path, x.path_size), SUBSTRING(p_text, x.name, x.name_size),
+            SUBSTRING(p_text, x.data, x.data_size)
+        FROM {{new nodes}} STRAIGHT_JOIN zlock_stripe t ON t.n = x.stripe;
+    COMMIT;
+    SELECT 0, o.name, {{entry}} FROM {{new nodes}} STRAIGHT_JOIN zlock_entry o ON o.id = UNHEX(x.id) STRAIGHT_JOIN zlock_stripe t ON t.n = o.stripe
+        STRAIGHT_JOIN zlock_entry e FORCE INDEX (scope) ON e.scope = o.scope AND e.created <= o.created AND e.created >= IF(t.living = 1, o.created,
+            COALESCE((SELECT p.created FROM zlock_entry p FORCE INDEX (scope) WHERE p.scope = o.scope AND p.created >= x.floor
+                AND p.created < o.created ORDER BY p.created DESC LIMIT 1), o.created))
+        ORDER BY e.created DESC;
+END
+//
 -- Executes the steps of transactions, each in phases: locks, conditions, writes, reads. So one that is busy, or whose condition
 -- fails, has no effect. Returns, for each step by its place: 0 with an entry that was read, 1 with one that was written
 -- or deleted, 2 if a condition failed, with the entry that it found, 3 if another transaction holds what it needs, 4 in quiet time,
@@ -29,7 +135,7 @@ BEGIN
         SELECT COUNT(e.id) INTO hit FROM JSON_TABLE(p_steps, '$[*]' COLUMNS (op INT PATH '$.o', id VARCHAR(32) PATH '$.i', a BIGINT PATH '$.a')) x
             STRAIGHT_JOIN zlock_entry e ON e.id = UNHEX(x.id) WHERE x.op = 3 OR x.op = 2 AND NOT e.session <=> x.a FOR UPDATE;
     END IF;
-    SELECT COUNT(t.n) INTO hit FROM JSON_TABLE(p_stripes, '$[*]' COLUMNS (n INT PATH '$')) x STRAIGHT_JOIN zlock_stripe t ON t.n = x.n FOR UPDATE;
+    {{stripes}}
     OPEN steps;
     each_step: LOOP
         SET done = 0;

@@ -18,7 +18,7 @@ const TEMPLATE: &str = concat!(
 );
 
 /// What the names stand for. One may contain later ones.
-const FRAGMENTS: [(&str, &str); 21] = [
+const FRAGMENTS: [(&str, &str); 25] = [
     // Of a lane: the row is locked until the commit, so that a raise, and the end of the session, come before it or after it.
     (
         "{{enter_lane}}",
@@ -46,6 +46,28 @@ const FRAGMENTS: [(&str, &str); 21] = [
     IF own <> live AND NOT EXISTS (SELECT 1 FROM zlock_incarnation a WHERE a.id = own AND a.era = v_era) THEN
         {{over}}
     END IF;",
+    ),
+    // The locks of scopes, in their order.
+    (
+        "{{stripes}}",
+        "SELECT COUNT(t.n) INTO hit FROM JSON_TABLE(p_stripes, '$[*]' COLUMNS (n INT PATH '$')) x STRAIGHT_JOIN zlock_stripe t ON t.n = x.n FOR UPDATE;",
+    ),
+    // What is deleted and appended by a batch. Each of its nodes has the number of those behind it that have the same lock.
+    (
+        "{{gone nodes}}",
+        "JSON_TABLE(p_gone, '$[*]' COLUMNS (id VARCHAR(32) PATH '$')) x STRAIGHT_JOIN zlock_entry e ON e.id = UNHEX(x.id)",
+    ),
+    (
+        "{{new nodes}}",
+        "JSON_TABLE(p_new, '$[*]' COLUMNS (id VARCHAR(32) PATH '$[0]', scope VARCHAR(32) PATH '$[1]', stripe INT PATH '$[2]',
+        behind INT PATH '$[3]', floor BIGINT PATH '$[4]', path INT PATH '$[5]', path_size INT PATH '$[6]', name INT PATH '$[7]',
+        name_size INT PATH '$[8]', label INT PATH '$[9]', label_size INT PATH '$[10]', data INT PATH '$[11]', data_size INT PATH '$[12]')) x",
+    ),
+    (
+        "{{before it}}",
+        "SELECT 0, p_name, {{entry}} FROM zlock_entry e FORCE INDEX (scope)
+            WHERE e.scope = p_scope AND e.created >= p_floor AND e.created <= IF(p_limit < 9223372036854775807, num, p_limit)
+            ORDER BY e.created DESC LIMIT p_limit;",
     ),
     ("{{over}}", "SIGNAL SQLSTATE 'ZL001' SET MESSAGE_TEXT = 'the session is over';"),
     (

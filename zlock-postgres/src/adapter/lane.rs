@@ -9,13 +9,12 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use zlock_core::SessionId;
-use zlock_ledger::tables::{Names, Step, id, kind_number, outcomes, steps, stripe};
+use zlock_ledger::tables::{Batch, Found, Names, id, kind_number, outcomes, steps, stripe};
 use zlock_ledger::{Fault, Lane, Outcome, Tx};
 
 use super::changes::Changes;
 use super::hints::Hints;
-use super::queue::Batch;
-use super::rows::done;
+use super::rows::{done, entry, get, key};
 use super::statements;
 use crate::connection::link::{Link, Params};
 use crate::error::Failure;
@@ -35,44 +34,68 @@ pub struct PostgresLane {
 
 type Outcomes = Vec<Result<Outcome, Fault>>;
 
+/// The status of an answer in quiet time.
+const QUIET: i32 = 4;
+
+/// The status of an answer of deletes that did not notify all who wait.
+const MISSED: i32 = 6;
+
 impl PostgresLane {
     /// Executes a batch of nodes. Deletes alone notify those who wait for them.
     async fn queue(&self, txs: &[Tx], batch: Batch<'_>) -> Result<Outcomes, Failure> {
         let (session, lane) = (id(self.session), self.lane);
-        let is_alone = batch.id.is_empty();
+        let gone = column(&batch.gone, |gone| gone.id.as_slice());
+        let is_alone = batch.new.is_empty();
         let rows = if is_alone {
-            let params: Params<'_> = &[&session, &lane, &batch.gone, &batch.gone_stripe];
+            let stripes = column(&batch.gone, |gone| gone.stripe);
+            let params: Params<'_> = &[&session, &lane, &gone, &stripes];
             match self.link.ask(self.time, &statements::DELETE, params).await {
                 // The server has no room for notifications, since somebody does not receive them.
                 Err(full) if full.code() == Some("54000") => return self.execute(txs).await,
                 answer => answer?,
             }
         } else {
+            let new = &batch.new;
             let params: Params<'_> = &[
                 &session,
                 &lane,
-                &batch.gone,
-                &batch.id,
-                &batch.scope,
-                &batch.stripe,
-                &batch.path,
-                &batch.key,
-                &batch.label,
-                &batch.data,
-                &batch.floor,
-                &batch.limit,
+                &gone,
+                &column(new, |new| new.id.as_slice()),
+                &column(new, |new| new.scope.as_slice()),
+                &column(new, |new| new.stripe),
+                &column(new, |new| new.path),
+                &column(new, |new| new.key),
+                &column(new, |new| new.label),
+                &column(new, |new| new.data),
+                &column(new, |new| new.floor),
+                &column(new, |new| new.limit),
             ];
             self.link.ask(self.time, &statements::APPEND, params).await?
         };
-        let done = batch.done(txs, &rows)?;
-        if !is_alone || done.has_missed {
-            self.wake(txs, &done.outcomes);
+        let (mut is_quiet, mut has_missed, mut found, mut going) = (false, false, Vec::new(), Vec::new());
+        for row in &rows {
+            match get(row, 0)? {
+                QUIET => is_quiet = true,
+                MISSED => has_missed = true,
+                status => {
+                    let one = Found { status, of: key(row, 1)?, entry: entry(row, 2, false)? };
+                    if status == 0 && one.entry.key != one.of && get(row, 9)? {
+                        let scope = batch.scope(txs, &one.of).ok_or(Failure::Malformed)?;
+                        going.push((scope, one.entry.key.clone()));
+                    }
+                    found.push(one);
+                }
+            }
+        }
+        let outcomes = batch.done(txs, found, is_quiet).ok_or(Failure::Malformed)?;
+        if !is_alone || has_missed {
+            self.wake(txs, &outcomes);
         }
         // What it waits for may be gone before anybody sees it wait.
-        for (scope, key) in done.going {
+        for (scope, key) in going {
             self.hints.give(self.session, scope, &key);
         }
-        Ok(done.outcomes)
+        Ok(outcomes)
     }
 
     /// Executes transactions of any kind.
@@ -123,8 +146,8 @@ impl PostgresLane {
     }
 }
 
-fn column<'a, T>(steps: &[Step<'a>], value: impl Fn(Step<'a>) -> T) -> Vec<T> {
-    steps.iter().copied().map(value).collect()
+fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }
 
 #[async_trait]

@@ -5,7 +5,6 @@ mod changes;
 mod hints;
 mod lane;
 mod payload;
-mod queue;
 mod rows;
 mod statements;
 

@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_secs(15);
 const MAX_MARKS: usize = 1000;
 
 /// Polls while anything is watched: at once if there is a reason, soon after a watch is armed that no hint reports, and then less and less
-/// often. The gaps grow so slowly that a change is found late by at most a quarter of the time that it took to come.
+/// often. The gaps grow so slowly that a change is found late by at most an eighth of the time that it took to come, if that is more than the shortest gap.
 pub(crate) async fn poll_forever<L: Ledger>(shared: &Arc<Shared<L>>, session: SessionKey) -> Infallible {
     let (longest, shortest) = shared.limits.poll;
     let (mut last, mut gap) = (Instant::now(), shortest);
@@ -44,7 +44,7 @@ pub(crate) async fn poll_forever<L: Ledger>(shared: &Arc<Shared<L>>, session: Se
                 () = sleep_until(due) => {}
             }
         }
-        (last, gap) = (Instant::now(), (gap * 5 / 4).min(longest));
+        (last, gap) = (Instant::now(), (gap * 9 / 8).min(longest));
         if let Err(fault) = poll(shared, session).await {
             tracing::debug!(?fault, "no answer to a poll");
         }

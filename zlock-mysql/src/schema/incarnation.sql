@@ -89,10 +89,10 @@ BEGIN
     DECLARE live BIGINT;
     {{atomic}}
     SELECT COUNT(*) INTO live FROM zlock_setting FOR UPDATE;
-    -- Waits for the transactions of sessions. Those that follow find another incarnation.
-    SELECT COUNT(*) INTO live FROM zlock_lane FOR UPDATE;
     SELECT i.id INTO live FROM zlock_setting g JOIN zlock_incarnation i ON {{live}} AND i.restored = g.restored;
     IF p_incarnation IS NULL OR p_incarnation = live THEN
+        -- Waits for the transactions of sessions. Those that follow find that their lane is not the last one, and then another incarnation.
+        UPDATE zlock_lane SET number = number + 1;
         UPDATE zlock_setting SET restored = {{random}};
         CALL zlock_begin_incarnation();
     END IF;

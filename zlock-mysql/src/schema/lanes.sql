@@ -4,8 +4,7 @@
 CREATE PROCEDURE zlock_append(IN p_session BIGINT, IN p_lane BIGINT, IN p_id BINARY(16), IN p_scope BINARY(16), IN p_stripe INT, IN p_path BLOB,
     IN p_name BLOB, IN p_label VARBINARY(1024), IN p_data LONGBLOB, IN p_floor BIGINT, IN p_limit BIGINT) SQL SECURITY DEFINER
 this: BEGIN
-    DECLARE own, live, v_era, number, num, before_it, v_made BIGINT;
-    DECLARE grants TINYINT;
+    DECLARE number, num, before_it, v_made BIGINT;
     DECLARE p_wire INT DEFAULT 0;
     -- It exists.
     DECLARE EXIT HANDLER FOR 1062
@@ -16,8 +15,8 @@ this: BEGIN
         {{before it}}
     END;
     {{atomic}}
-    {{enter_lane}}
-    IF NOT grants THEN
+    {{enter_fast_lane}}
+    IF @zlock_grants IS NULL THEN
         SELECT 4;
         COMMIT;
         LEAVE this;
@@ -37,13 +36,12 @@ END
 -- Deletes a node. Returns 1 with it, or 3 with it if another transaction protects it.
 CREATE PROCEDURE zlock_delete(IN p_session BIGINT, IN p_lane BIGINT, IN p_id BINARY(16), IN p_stripe INT) SQL SECURITY DEFINER
 BEGIN
-    DECLARE own, live, v_era, number, e_created, e_changed, e_session, e_writes, e_made BIGINT;
-    DECLARE grants TINYINT;
+    DECLARE number, e_created, e_changed, e_session, e_writes, e_made BIGINT;
     DECLARE p_wire INT DEFAULT 0;
     DECLARE e_name BLOB;
     DECLARE e_label VARBINARY(1024);
     {{atomic}}
-    {{enter_lane}}
+    {{enter_fast_lane}}
     UPDATE zlock_stripe SET living = living - 1 WHERE n = p_stripe;
     SELECT {{entry}} INTO e_name, e_created, e_changed, e_session, e_label, e_writes, e_made
         FROM zlock_entry e WHERE e.id = p_id FOR UPDATE SKIP LOCKED;
@@ -63,11 +61,10 @@ END
 CREATE PROCEDURE zlock_queue(IN p_session BIGINT, IN p_lane BIGINT, IN p_stripes LONGTEXT CHARACTER SET ascii,
     IN p_gone LONGTEXT CHARACTER SET ascii, IN p_new LONGTEXT CHARACTER SET ascii, IN p_text LONGBLOB) SQL SECURITY DEFINER
 this: BEGIN
-    DECLARE own, live, v_era, number, found, free, hit BIGINT;
-    DECLARE grants TINYINT;
+    DECLARE number, found, free, hit BIGINT;
     DECLARE p_wire INT DEFAULT 0;
     {{atomic}}
-    {{enter_lane}}
+    {{enter_fast_lane}}
     {{stripes}}
     IF p_gone <> '[]' THEN
         SELECT COUNT(e.id) INTO free FROM {{gone nodes}} FOR UPDATE SKIP LOCKED;
@@ -84,7 +81,7 @@ this: BEGIN
         COMMIT;
         LEAVE this;
     END IF;
-    IF NOT grants THEN
+    IF @zlock_grants IS NULL THEN
         SELECT 4;
         COMMIT;
         LEAVE this;

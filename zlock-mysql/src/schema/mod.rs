@@ -18,19 +18,32 @@ const TEMPLATE: &str = concat!(
 );
 
 /// What the names stand for. One may contain later ones.
-const FRAGMENTS: [(&str, &str); 25] = [
-    // Of a lane: the row is locked until the commit, so that a raise, and the end of the session, come before it or after it.
+const FRAGMENTS: [(&str, &str); 27] = [
+    // Of a lane, for any transaction.
     (
         "{{enter_lane}}",
+        "{{lane}}
+    {{check}}
+    SELECT i.is_over INTO grants FROM zlock_incarnation i WHERE i.id = live;",
+    ),
+    // Of a lane, for nodes alone. The session was checked when the lane was raised: whatever ends it removes the lane or raises it.
+    (
+        "{{enter_fast_lane}}",
+        "{{lane}}
+    IF @zlock_grants IS NULL THEN
+        SELECT NULLIF(i.is_over, 0) INTO @zlock_grants FROM zlock_incarnation i WHERE i.id = @zlock_live;
+    END IF;",
+    ),
+    // The row is locked until the commit, so that a raise, and the end of the session, come before it or after it.
+    (
+        "{{lane}}",
         "SELECT l.number INTO number FROM zlock_lane l WHERE l.session = p_session AND l.wire = p_wire LOCK IN SHARE MODE;
     IF number IS NULL THEN
         {{over}}
     END IF;
     IF number <> p_lane THEN
         SIGNAL SQLSTATE 'ZL011' SET MESSAGE_TEXT = 'the lane has another number';
-    END IF;
-    {{check}}
-    SELECT i.is_over INTO grants FROM zlock_incarnation i WHERE i.id = live;",
+    END IF;",
     ),
     // Of a session, with its incarnation and the live one.
     (

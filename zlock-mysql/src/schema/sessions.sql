@@ -194,6 +194,7 @@ BEGIN
     IF ROW_COUNT() = 0 THEN
         {{over}}
     END IF;
+    SET @zlock_live = live, @zlock_grants = NULL;
     SELECT l.number FROM zlock_lane l WHERE l.session = p_session AND l.wire = p_wire;
     COMMIT;
 END

@@ -150,8 +150,7 @@ async fn dial(
     // The library must not turn to the next copy of a silent host, which would make another session. The short limit has to do
     // for the two answers that it waits for, and ends well before its own, also on a busy machine; with the long one, it waits
     // that long for each.
-    let limit =
-        if patience < longest(options.kit.session_timeout) { patience * 4 / 5 } else { patience * 2 };
+    let limit = if patience < longest(options.kit.session_timeout) { patience * 4 / 5 } else { patience * 2 };
     let copies = [&**host; COPIES].join(",");
     timeout(limit, connect_to(options, connector, &copies)).await.unwrap_or(Err(zk::Error::Timeout))
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use crate::lanes::{is_heavy, is_paused, side_by_side};
+use crate::lanes::{is_heavy, is_paused, is_waiting, side_by_side};
 use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, run as run_command, show, target};
 use crate::setup::set_up;
@@ -103,6 +103,9 @@ pub(crate) fn build(require: bool) -> Result<Vec<Program>> {
 pub(crate) fn run_all(mut jobs: Vec<(Program, Command)>, servers: &str) -> Result {
     for (program, command) in &mut jobs {
         command.env(SERVERS, servers);
+        if is_waiting(program) {
+            command.env("RUST_TEST_THREADS", "5");
+        }
         if !program.folder.is_empty() {
             command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
         }

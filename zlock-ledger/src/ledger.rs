@@ -620,8 +620,8 @@ pub trait Calm: Debug + Send + Sync + 'static {
 /// A connection for the writes of a session.
 #[async_trait]
 pub trait Lane: Debug + Send + Sync + 'static {
-    /// Executes transactions together: each has an outcome of its own. They are sent when the future is first polled, and executed
-    /// in that order. The store sends hints to those whom the changes concern.
+    /// Executes transactions together: each has an outcome of its own. They are sent when the future is first polled, as one request, and
+    /// requests are executed in that order. The store sends hints to those whom the changes concern.
     ///
     /// A busy one has no effect, and the others have.
     ///

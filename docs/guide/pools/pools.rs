@@ -1,7 +1,8 @@
-//! The fence of a lock in transactions of other libraries' pools. `docs/guide/src/fencing.md` shows the functions.
+//! The fence of a lock in transactions of other libraries' pools. `docs/guide/src/fencing.md` shows the functions of PostgreSQL.
 
 mod deadpool_postgres;
 mod diesel_async;
+mod mysql;
 mod sea_orm;
 mod sqlx;
 

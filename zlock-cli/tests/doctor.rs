@@ -10,19 +10,21 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use zlock::postgres::{PostgresFence as _, PostgresOptions};
+use zlock_testkit::mysql::sql;
 use zlock_testkit::{
-    Ensemble, Etcd, PgBouncer, Port, PostgresServer, ZooKeeper, etcdctl, have_etcd, have_pgbouncer,
-    have_postgres, have_zookeeper, limit, limit_if, zk_op,
+    Ensemble, Etcd, MariaDb, PgBouncer, Port, PostgresServer, ZooKeeper, etcdctl, have_etcd, have_mariadb,
+    have_pgbouncer, have_postgres, have_zookeeper, limit, limit_if, zk_op,
 };
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{outcome, zlock};
 
 /// What only the advice for this kind of store may mention.
-const WORDS: [(&str, &[&str]); 3] = [
+const WORDS: [(&str, &[&str]); 4] = [
     ("zk", &["ZooKeeper", "ZLOCK_AUTH", "minSessionTimeout", "ensemble", "leader"]),
     ("etcd", &["etcd", "--election-timeout", "--quota-backend-bytes", "cluster", "leader"]),
-    ("postgres", &["pg_hba.conf", "GRANT", "primary"]),
+    ("postgres", &["pg_hba.conf", "GRANT zlock_user", "primary"]),
+    ("mysql", &["GRANT EXECUTE", "a replica ever"]),
 ];
 
 /// Runs the doctor. Returns its exit code and its findings. Their advice fits the store.
@@ -288,6 +290,31 @@ async fn a_forgotten_fenced_transaction_is_named() {
         let (code, findings) = doctor(&server.url(), &["app"]).await;
         assert_eq!((code, bad(&findings)), (0, Vec::new()));
         guard.release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mysql() {
+    limit_if(have_mariadb(), async {
+        let server = MariaDb::start(&["--log-bin"]).await;
+        let url = format!("mysql://zlock@{}/zlock", server.addr());
+        let (code, findings) = doctor(&url, &[]).await;
+        assert_eq!((code, bad(&findings).len()), (1, 1), "{findings:?}");
+        assert!(message(&findings, "reachable").contains("zlock mysql schema"), "{findings:?}");
+
+        let url = format!("{url}?create_schema=true");
+        let (code, findings) = doctor(&url, &["app"]).await;
+        assert_eq!((code, bad(&findings)), (0, Vec::new()));
+        assert!(message(&findings, "server").contains("MariaDB"), "{findings:?}");
+        assert_eq!(message(&findings, "durability"), "each commit is flushed to the disk");
+        let lossy = "auto, found to be lossy: the binary log is on, so there may be a replica";
+        assert_eq!(message(&findings, "class"), lossy);
+
+        sql::<u8>(&server, "UPDATE zlock_setting SET class = 'one-server', reason = NULL", ()).await;
+        let (code, findings) = doctor(&url, &[]).await;
+        assert_eq!(code, 1);
+        assert!(bad(&findings)[0].starts_with("class: the store is of the class one-server"), "{findings:?}");
     })
     .await;
 }

@@ -3,6 +3,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod finding;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
@@ -53,12 +55,7 @@ impl Advice {
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => postgres::ADVICE,
             #[cfg(feature = "mysql")]
-            Target::Mysql(_) => Advice {
-                credentials: "check the user, the host that it may come from, and the password",
-                session: "give the time in the URL with a unit",
-                reads: "check that this user may execute the procedures of zlock: GRANT EXECUTE ON PROCEDURE .. permits it",
-                writes: "check that the server accepts writes and has free disk space",
-            },
+            Target::Mysql(_) => mysql::ADVICE,
             // It is inside this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => Advice {
@@ -141,9 +138,9 @@ async fn examine(
             postgres::examine(options, findings).await
         }
         #[cfg(feature = "mysql")]
-        Target::Mysql(_) => {
+        Target::Mysql(options) => {
             let _ = prefix;
-            Ok(())
+            mysql::examine(options, findings).await
         }
         #[cfg(feature = "mem")]
         Target::Mem(_) => {

@@ -5,7 +5,7 @@ pub(crate) mod etcd;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
 mod lookup;
 #[cfg(feature = "mysql")]
-mod mysql;
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "zk")]

@@ -54,7 +54,7 @@ fn relative(options: &MysqlOptions, path: &[u8]) -> Option<LockPath> {
     LockPath::new(std::str::from_utf8(path).ok()?.strip_prefix(options.prefix())?).ok()
 }
 
-fn failed(error: mysql_async::Error) -> Failure {
+pub(crate) fn failed(error: mysql_async::Error) -> Failure {
     Failure::failed(match error {
         mysql_async::Error::Server(found) => format!("MySQL: {}", found.message),
         error => format!("MySQL: {error}"),

@@ -85,7 +85,7 @@ impl Failure {
             Failure::Silent | Failure::Closed => true,
             Failure::Mysql(mysql::Error::Server(error)) => {
                 // A server that has become a replica, one that shuts down, or one whose tables were replaced.
-                error.state == "ZL012"
+                matches!(error.state.as_str(), "ZL012" | "ZL015")
                     || matches!(error.code, 1290 | 1836 | 1792 | 1053 | 1077 | 1079 | 3169 | 1927)
             }
             Failure::Mysql(_) => true,

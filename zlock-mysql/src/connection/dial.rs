@@ -72,7 +72,15 @@ async fn open(opts: Opts, creates: bool) -> Result<(Conn, Names), Failure> {
     let mut conn = Conn::new(opts).await.map_err(Failure::Connect)?;
     conn.query_drop(SETTINGS).await.map_err(Failure::Connect)?;
     let names = match hello(&mut conn).await {
-        Err(missing) if missing.is_of_a_missing_schema() && creates => create_schema(&mut conn).await?,
+        Err(missing) if missing.is_of_a_missing_schema() && creates => {
+            // A user with many rights could write to it.
+            let is_read_only =
+                conn.query_first("SELECT @@global.read_only").await.map_err(Failure::Connect)?;
+            if is_read_only == Some(true) {
+                return Err(Failure::NoWay("the server is read-only".into()));
+            }
+            create_schema(&mut conn).await?
+        }
         hello => hello?,
     };
     Ok((conn, names))

@@ -1,5 +1,4 @@
--- Writes into variables of the connection which server this is, and when it has started. A server that becomes the primary again has
--- restarted, which ends its connections.
+-- Writes into variables of the connection which server this is, and when it has started.
 CREATE PROCEDURE zlock_here() SQL SECURITY DEFINER
 BEGIN
     SELECT {{uid}}, CAST(UNIX_TIMESTAMP() AS SIGNED) - CAST(v.VARIABLE_VALUE AS SIGNED) INTO @zlock_server, @zlock_started
@@ -41,6 +40,11 @@ this: BEGIN
     IF EXISTS (SELECT 1 FROM zlock_incarnation i WHERE {{live}} AND i.restored = v_restored) THEN
         LEAVE this;
     END IF;
+    IF EXISTS (SELECT 1 FROM zlock_incarnation i WHERE i.server = @zlock_server AND i.started = @zlock_started AND i.restored = v_restored) THEN
+        -- Another server was the primary meanwhile.
+        SET v_restored = {{random}};
+        UPDATE zlock_setting SET restored = v_restored;
+    END IF;
     IF @zlock_server <> v_server THEN
         UPDATE zlock_setting SET reason = 'the server is not that of the install' WHERE class = 'auto' AND reason IS NULL;
     END IF;
@@ -54,6 +58,8 @@ this: BEGIN
     INSERT INTO zlock_incarnation (id, n, era, server, started, restored, watched, is_over)
         VALUES ({{random}}, l_n + 1, l_era + is_lossy, @zlock_server, @zlock_started, v_restored, IF(is_lossy, 0, l_watched), is_over);
     IF is_lossy THEN
+        -- For connections with a server that becomes the primary again without a restart.
+        UPDATE zlock_lane SET number = number + 1;
         -- Above all that was given out in a lost part of the history, also where nothing is known of it, and below the clock by the end of
         -- quiet time: so it is not lifted again before anything was granted.
         UPDATE zlock_stripe SET last = GREATEST({{now}}, last + IF(l_is_over, v_longest * 500, 0));

@@ -18,7 +18,7 @@ const TEMPLATE: &str = concat!(
 );
 
 /// What the names stand for. One may contain later ones.
-const FRAGMENTS: [(&str, &str); 27] = [
+const FRAGMENTS: [(&str, &str); 28] = [
     // Of a lane, for any transaction.
     (
         "{{enter_lane}}",
@@ -48,7 +48,8 @@ const FRAGMENTS: [(&str, &str); 27] = [
     // Of a session, with its incarnation and the live one.
     (
         "{{check}}",
-        "SELECT s.incarnation, i.id, i.era INTO own, live, v_era FROM zlock_session s JOIN zlock_beat b ON b.session = s.id JOIN zlock_setting g
+        "{{writable}}
+    SELECT s.incarnation, i.id, i.era INTO own, live, v_era FROM zlock_session s JOIN zlock_beat b ON b.session = s.id JOIN zlock_setting g
         LEFT JOIN zlock_incarnation i ON {{live}} AND i.restored = g.restored WHERE s.id = p_session;
     IF own IS NULL THEN
         {{over}}
@@ -135,12 +136,23 @@ const FRAGMENTS: [(&str, &str); 27] = [
         ROLLBACK;
         RESIGNAL;
     END;
-    START TRANSACTION;",
+    START TRANSACTION;
+    {{writable}}",
+    ),
+    // A connection survives it when its server becomes a replica, and the owner of the procedures may still write.
+    (
+        "{{writable}}",
+        "IF @@global.read_only THEN
+        SIGNAL SQLSTATE 'ZL015' SET MESSAGE_TEXT = 'the server is read-only';
+    END IF;",
     ),
     ("{{history}}", "i.id, IF(i.is_over, NULL, i.watched), g.longest + g.overlap"),
     ("{{entry}}", "e.name, e.created, e.changed, e.session, e.label, e.writes, e.made"),
-    // The life of the server, by the variables of `zlock_here`.
-    ("{{live}}", "i.server = @zlock_server AND i.started = @zlock_started"),
+    // The life of the server, by the variables of `zlock_here`. It is over once another server has been the primary.
+    (
+        "{{live}}",
+        "i.server = @zlock_server AND i.started = @zlock_started AND i.n = (SELECT MAX(a.n) FROM zlock_incarnation a)",
+    ),
     ("{{now}}", "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"),
     ("{{random}}", "CAST(CONV(LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 15), 16, 10) AS SIGNED)"),
     // What MariaDB and MySQL do not have in common: each executes its own comments.

@@ -2,9 +2,6 @@
 CREATE PROCEDURE zlock_open() SQL SECURITY DEFINER
 BEGIN
     {{atomic}}
-    IF @@global.read_only THEN
-        SIGNAL SQLSTATE 'ZL015' SET MESSAGE_TEXT = 'the server is read-only';
-    END IF;
     /*M!100600
     IF @@global.wsrep_on THEN
         SIGNAL SQLSTATE 'ZL016' SET MESSAGE_TEXT = 'the server is part of a Galera cluster, in which several servers accept writes: zlock needs one';

@@ -1,5 +1,6 @@
 //! What tests of MySQL and MariaDB share.
 
+mod replica;
 mod store;
 
 use std::time::Duration;
@@ -9,6 +10,7 @@ use mysql_async::{Conn, OptsBuilder, Params};
 use zlock_core::{LockPath, SessionId};
 use zlock_mysql::{MysqlBackend, MysqlOptions};
 
+pub use self::replica::{catch_up, cut_off, follow, promote};
 pub use self::store::MysqlStore;
 use crate::MariaDb;
 pub use crate::backends::{

@@ -26,7 +26,9 @@ const KIND: Kind = Kind {
 };
 
 /// One statement a line. The user and the database of tests: the user may do everything in the database, and nothing else. The operator is `root`.
-const USERS: &str = "CREATE DATABASE IF NOT EXISTS zlock;
+/// Each server makes its own ones, which are not replicated.
+const USERS: &str = "SET sql_log_bin = 0;
+CREATE DATABASE IF NOT EXISTS zlock;
 CREATE USER IF NOT EXISTS zlock@'%';
 GRANT ALL ON zlock.* TO zlock@'%';
 CREATE USER IF NOT EXISTS root@'127.0.0.1';

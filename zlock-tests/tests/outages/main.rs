@@ -46,6 +46,7 @@ mod etcd {
 }
 #[cfg(feature = "mysql")]
 mod mysql {
+    mod failover;
     mod restart;
 }
 #[cfg(feature = "postgres")]

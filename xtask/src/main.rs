@@ -46,7 +46,7 @@ cargo xtask release [TAG]                 tries what a release consists of: pack
                                           binary, oldest dependencies, and changes of the API since TAG; half an hour
 cargo xtask bench zk|etcd|postgres|mysql|mem [WORKLOAD..]  prints a line of JSON for each workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
-cargo xtask chaos --store zk|etcd|postgres [--minutes N] [--seed S] [--newest-servers]
+cargo xtask chaos --store zk|etcd|postgres|mysql [--minutes N] [--seed S] [--newest-servers]
                                           runs clients on a real cluster under faults, and checks their histories
 cargo xtask sim [--seeds A..B] [--trace]  simulates many clients and faults for each seed, until one breaks a rule
 cargo xtask planted [BUG..]               plants deliberate bugs, and reports how soon `sim` finds each; takes half an hour

@@ -5,7 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use zlock_testkit::{have_etcd, have_faketime, have_postgres, have_strace, have_zookeeper, limit_to};
+use zlock_testkit::{
+    have_etcd, have_faketime, have_mariadb, have_postgres, have_strace, have_zookeeper, limit_to,
+};
 
 /// Two clusters at a time are more than a small machine can do in time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -38,6 +40,14 @@ async fn postgres_through_a_promotion_that_loses_commits_and_a_step_back_in_quie
         let text = chaos(&["--store", "postgres", "--seconds", "20", "--seed", "11"]).await;
         assert!(text.contains("1 promotions that lost commits"), "{text}");
         assert!(text.contains("set to -3600 s"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn mariadb_through_a_kill_that_loses_commits() {
+    if have_mariadb() {
+        let text = chaos(&["--store", "mysql", "--seconds", "10", "--seed", "22"]).await;
+        assert!(text.contains("1 restarts of all at once"), "{text}");
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zlock::backend::CoordinationBackend;
 use zlock::etcd::{EtcdBackend, EtcdOptions};
+use zlock::mysql::{MysqlBackend, MysqlOptions};
 use zlock::postgres::{PostgresBackend, PostgresOptions};
 use zlock::zk::{ZkBackend, ZkOptions};
 use zlock::{Client, Result};
@@ -97,6 +98,8 @@ async fn connect(url: &str) -> Result<Client> {
         Arc::new(EtcdBackend::connect(EtcdOptions::from_url(url)?).await?)
     } else if url.starts_with("postgres://") {
         Arc::new(PostgresBackend::connect(PostgresOptions::from_url(url)?).await?)
+    } else if url.starts_with("mysql://") {
+        Arc::new(MysqlBackend::connect(MysqlOptions::from_url(url)?).await?)
     } else {
         Arc::new(ZkBackend::connect(ZkOptions::from_url(url)?).await?)
     };

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
-use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper, end_zookeeper_session};
+use zlock_testkit::{
+    Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper, end_zookeeper_session, mysql,
+};
 
+use super::alone::Alone;
 use super::clock::now;
 use super::etcdctl;
 use super::pair::Pair;
@@ -29,6 +32,7 @@ pub(crate) enum Store {
     Zk,
     Etcd,
     Postgres,
+    Mysql,
 }
 
 /// The numbers of successes of [`Cluster::maintain`].
@@ -38,12 +42,13 @@ pub(crate) struct Maintained {
     pub(crate) leader_moves: AtomicUsize,
 }
 
-/// A cluster of three servers, or a pair.
+/// A cluster of three servers, a pair, or one server.
 #[derive(Debug)]
 pub(crate) enum Cluster {
     Zk(Ensemble),
     Etcd(EtcdCluster),
     Postgres(Pair),
+    Mysql(Alone),
 }
 
 /// Makes the same call on each member, for any store.
@@ -60,6 +65,10 @@ macro_rules! member {
             }
             Cluster::Postgres(pair) => {
                 let $member = &pair.server($server);
+                $do
+            }
+            Cluster::Mysql(alone) => {
+                let $member = &alone.server;
                 $do
             }
         }
@@ -80,6 +89,7 @@ impl Cluster {
             }
             Store::Etcd => Cluster::Etcd(EtcdCluster::start(3).await),
             Store::Postgres => Cluster::Postgres(Pair::start(session, is_lossy(seed)).await),
+            Store::Mysql => Cluster::Mysql(Alone::start(session, is_lossy(seed)).await),
         }
     }
 
@@ -89,12 +99,22 @@ impl Cluster {
             Cluster::Zk(ensemble) => ensemble.members().iter().map(ZooKeeper::addr).collect(),
             Cluster::Etcd(cluster) => cluster.members().iter().map(Etcd::addr).collect(),
             Cluster::Postgres(pair) => pair.addrs(),
+            Cluster::Mysql(alone) => vec![alone.server.addr()],
         }
     }
 
     /// Returns `true` if clients can use one server at a time only.
-    pub(crate) fn is_pair(&self) -> bool {
-        matches!(self, Cluster::Postgres(_))
+    pub(crate) fn has_one_primary(&self) -> bool {
+        matches!(self, Cluster::Postgres(_) | Cluster::Mysql(_))
+    }
+
+    /// Returns `true` if the end of a server ends all sessions.
+    pub(crate) fn is_lossy(&self) -> bool {
+        match self {
+            Cluster::Zk(_) | Cluster::Etcd(_) => false,
+            Cluster::Postgres(pair) => pair.is_lossy,
+            Cluster::Mysql(alone) => alone.is_lossy,
+        }
     }
 
     /// Returns the servers' names and versions.
@@ -107,6 +127,7 @@ impl Cluster {
                 ("etcd", cluster.members().iter().map(|member| member.version()).collect())
             }
             Cluster::Postgres(pair) => ("PostgreSQL", [pair.server(0).version()].into()),
+            Cluster::Mysql(alone) => ("MariaDB", [alone.server.version()].into()),
         };
         format!("{name} {}", versions.into_iter().collect::<Vec<_>>().join(" and "))
     }
@@ -115,7 +136,7 @@ impl Cluster {
     pub(crate) async fn link(&self, server: SocketAddr) -> FaultProxy {
         match self {
             Cluster::Zk(_) => FaultProxy::start_zookeeper(server).await,
-            Cluster::Etcd(_) | Cluster::Postgres(_) => FaultProxy::start(server).await,
+            Cluster::Etcd(_) | Cluster::Postgres(_) | Cluster::Mysql(_) => FaultProxy::start(server).await,
         }
     }
 
@@ -128,6 +149,7 @@ impl Cluster {
             }
             Cluster::Etcd(_) => format!("etcd://{hosts}?ttl={session}ms"),
             Cluster::Postgres(_) => format!("postgres://zlock@{hosts}/zlock?session_timeout={session}ms"),
+            Cluster::Mysql(_) => format!("mysql://zlock@{hosts}/zlock?session_timeout={session}ms"),
         }
     }
 
@@ -143,6 +165,7 @@ impl Cluster {
             Cluster::Zk(ensemble) => ensemble.leader().await,
             Cluster::Etcd(cluster) => cluster.leader().await,
             Cluster::Postgres(pair) => pair.primary(),
+            Cluster::Mysql(_) => 0,
         }
     }
 
@@ -167,6 +190,11 @@ impl Cluster {
 
     pub(crate) fn kill(&self, server: usize) {
         member!(self, server, member => member.stop());
+    }
+
+    /// Lets the server end as an operator does.
+    pub(crate) async fn shut_down(&self, server: usize) {
+        member!(self, server, member => member.shut_down().await);
     }
 
     pub(crate) async fn restart(&self, server: usize) {
@@ -214,6 +242,10 @@ impl Cluster {
         if let Cluster::Postgres(pair) = self {
             return pair.end_session(session).await;
         }
+        if let Cluster::Mysql(alone) = self {
+            // Without a response, it may still have taken effect.
+            return mysql::try_end_session(&alone.server, session.cast_signed()).await.unwrap_or(true);
+        }
         let mut perhaps = false;
         for server in self.addrs() {
             let ended = match self {
@@ -260,6 +292,7 @@ impl Cluster {
                 Cluster::Zk(ensemble) => zk_residue(ensemble).await,
                 Cluster::Etcd(cluster) => etcd_residue(cluster).await,
                 Cluster::Postgres(pair) => pair.residue(wait).await,
+                Cluster::Mysql(alone) => alone.residue().await,
             };
             if left.is_empty() || Instant::now() > until {
                 return left;

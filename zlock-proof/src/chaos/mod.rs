@@ -1,6 +1,7 @@
 //! Clients of a real cluster, each in its own process, under faults that are derived from a seed.
 
 mod agreement;
+mod alone;
 mod bursts;
 mod client;
 mod clock;

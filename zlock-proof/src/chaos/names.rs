@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 use zlock::Release;
-use zlock_testkit::{Etcd, PostgresServer, Process, ZooKeeper};
+use zlock_testkit::{Etcd, MariaDb, PostgresServer, Process, ZooKeeper, mysql};
 
 use super::cluster::Store;
 use super::etcdctl;
@@ -49,6 +49,16 @@ pub(crate) async fn run(store: Store, names: u64) -> bool {
                     left.lines().nth(line).and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
                 };
                 (count(0), count(1), 0.0)
+            });
+            flat & clean.await
+        }
+        Store::Mysql => {
+            let server = MariaDb::start(&[]).await;
+            let flat = in_a_process(&format!("{}?create_schema=true", server.url()), names).await;
+            let clean = clean(async || {
+                let sql = "SELECT (SELECT COUNT(*) FROM zlock_entry WHERE kind = 0), (SELECT COUNT(*) FROM zlock_session)";
+                let left: Vec<(u32, u32)> = mysql::sql(&server, sql, ()).await;
+                (left[0].0.into(), left[0].1.into(), 0.0)
             });
             flat & clean.await
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::cluster::Store;
 
 pub(crate) const USAGE: &str = "\
-chaos --store zk|etcd|postgres [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N] [--picture FILE]
-chaos --store zk|etcd --names N";
+chaos --store zk|etcd|postgres|mysql [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N] [--picture FILE]
+chaos --store zk|etcd|postgres|mysql --names N";
 
 /// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,8 @@ impl Options {
                 "--store" if value == "zk" => store = Some(Store::Zk),
                 "--store" if value == "etcd" => store = Some(Store::Etcd),
                 "--store" if value == "postgres" => store = Some(Store::Postgres),
-                "--store" => return Err(format!("--store {value}: expected zk, etcd or postgres")),
+                "--store" if value == "mysql" => store = Some(Store::Mysql),
+                "--store" => return Err(format!("--store {value}: expected zk, etcd, postgres or mysql")),
                 "--minutes" => options.time = Duration::from_secs(60 * number()?),
                 "--seconds" => options.time = Duration::from_secs(number()?),
                 "--seed" => options.seed = number()?,
@@ -72,6 +73,7 @@ impl fmt::Display for Options {
             Store::Zk => "zk",
             Store::Etcd => "etcd",
             Store::Postgres => "postgres",
+            Store::Mysql => "mysql",
         };
         write!(
             f,

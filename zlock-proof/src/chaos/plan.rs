@@ -43,6 +43,8 @@ pub(crate) enum ClusterFault {
     HangDisk(Role, Duration),
     /// Cut off from the others for this time, but not from its clients. It responds from an old state.
     CutOff(Role, Duration),
+    /// Ended as by an operator, and started again.
+    ShutDown,
     /// All killed, and started again.
     RestartAll,
     /// Killed and started again one after the other.
@@ -121,9 +123,10 @@ impl Plan {
         }
         // No promise covers both a wrong clock and an old primary that is started again.
         let steps = if seed % 2 == 1 { &STEPS[..] } else { &[] };
-        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| match scale.is_pair {
-            true => pair_fault(rng, scale, steps, is_lossy(seed)),
-            false => cluster_fault(rng, scale),
+        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| match scale.servers {
+            1 => lone_fault(rng, scale),
+            _ if scale.is_pair => pair_fault(rng, scale, steps, is_lossy(seed)),
+            _ => cluster_fault(rng, scale),
         });
         Plan { clients, cluster }
     }
@@ -248,6 +251,20 @@ fn pair_fault(rng: &mut Rng, scale: Scale, steps: &[i64], is_lossy: bool) -> (Cl
     }
 }
 
+fn lone_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
+    let session = scale.session;
+    let (role, time, again) = (Role::Leader, part(rng, session), Duration::from_secs(2));
+    let short = time.min(session);
+    match rng.u32(..11) {
+        0..=2 => (ClusterFault::Kill(role, short), short + again),
+        3 | 4 => (ClusterFault::Pause(role, time), time + again),
+        5 => (ClusterFault::RestartAll, 2 * again),
+        6 | 7 => (ClusterFault::HangDisk(role, time), time + again),
+        8 | 9 => (ClusterFault::ShutDown, 2 * again),
+        _ => (ClusterFault::Crowd, session + again),
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
@@ -284,6 +301,7 @@ impl ClusterFault {
             ClusterFault::Pause(..) => "servers stopped",
             ClusterFault::HangDisk(..) => "disks hung",
             ClusterFault::CutOff(..) => "servers cut off",
+            ClusterFault::ShutDown => "clean restarts",
             ClusterFault::RestartAll => "restarts of all at once",
             ClusterFault::RestartEach => "restarts of one after the other",
             ClusterFault::Replace(Replaced::Runs, _) => "leaders replaced behind a cut",
@@ -309,6 +327,7 @@ impl fmt::Display for ClusterFault {
             ClusterFault::CutOff(role, time) => {
                 write!(f, "{role:?} cut off from the others for {time:?}, but not from clients")
             }
+            ClusterFault::ShutDown => f.write_str("ended by an operator and started again"),
             ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
             ClusterFault::Promote(lag, clock) => write!(
                 f,
@@ -399,6 +418,21 @@ mod tests {
             "stopped for 1.35s while they connect",
         ] {
             assert!(text.contains(part), "{part}");
+        }
+        let alone = Scale { time: Duration::from_secs(3600), servers: 1, can_cut_off: false, ..SCALE };
+        let alone = Plan::new(1, alone).to_string();
+        for part in [
+            "Leader killed",
+            "Leader stopped",
+            "all killed at once",
+            "Leader's disk hangs",
+            "ended by an operator",
+            "a crowd at one lock",
+        ] {
+            assert!(alone.contains(part), "{part}");
+        }
+        for part in ["Follower", "commits", "process of the primary", "clock", "cut off", "link 1"] {
+            assert!(!alone.contains(part), "{part}");
         }
         let pair = |seed| Plan::new(seed, Scale { time: Duration::from_secs(3600), is_pair: true, ..SCALE });
         let keeps = pair(3).to_string();

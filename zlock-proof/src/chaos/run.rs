@@ -47,7 +47,7 @@ pub(crate) async fn run(options: &Options) -> Verdict {
     let storage = Storage::start(&socket(folder.path())).expect("a storage");
     let sides = match options.store {
         Store::Zk => Some(Sides::start(&cluster.addrs()).await),
-        Store::Etcd | Store::Postgres => None,
+        Store::Etcd | Store::Postgres | Store::Mysql => None,
     };
     let world = Arc::new(World {
         cluster,

@@ -106,7 +106,7 @@ impl Slot {
                 for (_, link) in links() {
                     link.heal().await;
                 }
-                match one.filter(|_| !self.world.cluster.is_pair()) {
+                match one.filter(|_| !self.world.cluster.has_one_primary()) {
                     None => self.disturbed(from, session / 5),
                     Some(server) => self.world.silent(from, Some(self.prefix()), server),
                 }

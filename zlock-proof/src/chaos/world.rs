@@ -11,7 +11,6 @@ use zlock_testkit::Process;
 
 use super::clock::{nanos, now};
 use super::cluster::Cluster;
-use super::pair::Pair;
 use super::plan::{ClusterFault, Planned, Role};
 use super::sides::{Side, Sides};
 use super::told::{crowd_file, storm_file};
@@ -129,8 +128,8 @@ impl World {
 
     async fn suffer(&self, fault: ClusterFault) {
         let cluster = &self.cluster;
-        if let Cluster::Postgres(pair) = cluster {
-            return self.suffer_with_a_pair(pair, fault).await;
+        if cluster.has_one_primary() {
+            return self.suffer_with_one_primary(fault).await;
         }
         let from = now();
         match fault {
@@ -186,8 +185,9 @@ impl World {
     }
 
     /// Nobody replaces a primary that is away, unless a replica is promoted.
-    async fn suffer_with_a_pair(&self, pair: &Pair, fault: ClusterFault) {
-        let (cluster, primary, from) = (&self.cluster, pair.primary(), now());
+    async fn suffer_with_one_primary(&self, fault: ClusterFault) {
+        let (cluster, from) = (&self.cluster, now());
+        let primary = cluster.leader().await;
         match fault {
             ClusterFault::Kill(_, away) => {
                 cluster.kill(primary);
@@ -200,15 +200,45 @@ impl World {
                 self.silent(from, None, primary);
                 cluster.resume(primary);
             }
-            ClusterFault::HangCommits(time) => pair.hang_commits(time).await,
-            ClusterFault::CrashProcess => pair.crash_process().await,
-            // These two excuse nothing.
-            ClusterFault::StepClock(seconds) => pair.server(primary).step_clock(seconds),
+            ClusterFault::HangDisk(_, time) => {
+                let hung = cluster.hang_disk(primary);
+                sleep(time).await;
+                drop(hung);
+            }
+            ClusterFault::ShutDown => {
+                cluster.shut_down(primary).await;
+                cluster.restart(primary).await;
+            }
+            ClusterFault::RestartAll => cluster.restart_all().await,
+            // This and a step of the clock excuse nothing.
             ClusterFault::Crowd => {
                 std::fs::write(crowd_file(&self.folder), "").expect("a file");
                 sleep(self.session).await;
                 std::fs::remove_file(crowd_file(&self.folder)).expect("a file");
             }
+            _ => self.suffer_with_a_pair(fault).await,
+        }
+        match fault {
+            ClusterFault::StepClock(_) | ClusterFault::Crowd => self.log().faults += 1,
+            ClusterFault::Kill(..) | ClusterFault::RestartAll | ClusterFault::ShutDown
+                if cluster.is_lossy() =>
+            {
+                self.lost_commits(from)
+            }
+            ClusterFault::Promote(..) | ClusterFault::ComeBack(_) | ClusterFault::Restore(_) => {
+                self.lost_commits(from)
+            }
+            _ => self.disturbed(from, self.session * 2 / 5, None),
+        }
+    }
+
+    /// The faults that only a primary with a replica has.
+    async fn suffer_with_a_pair(&self, fault: ClusterFault) {
+        let Cluster::Postgres(pair) = &self.cluster else { unreachable!("{fault}") };
+        match fault {
+            ClusterFault::HangCommits(time) => pair.hang_commits(time).await,
+            ClusterFault::CrashProcess => pair.crash_process().await,
+            ClusterFault::StepClock(seconds) => pair.server(pair.primary()).step_clock(seconds),
             ClusterFault::Promote(lag, clock) => drop(pair.promote(lag, clock).await),
             ClusterFault::ComeBack(lag) => {
                 let old = pair.promote(lag, 0).await;
@@ -217,15 +247,7 @@ impl World {
                 pair.come_back(old).await;
             }
             ClusterFault::Restore(lost) => pair.restore(lost).await,
-            _ => cluster.restart_all().await,
-        }
-        match fault {
-            ClusterFault::StepClock(_) | ClusterFault::Crowd => self.log().faults += 1,
-            ClusterFault::Kill(..) | ClusterFault::RestartAll if pair.is_lossy => self.lost_commits(from),
-            ClusterFault::Promote(..) | ClusterFault::ComeBack(_) | ClusterFault::Restore(_) => {
-                self.lost_commits(from)
-            }
-            _ => self.disturbed(from, self.session * 2 / 5, None),
+            _ => unreachable!("{fault}"),
         }
     }
 

@@ -47,15 +47,27 @@ pub async fn sql<T: FromRow + Send + 'static>(
     statement: &str,
     params: impl Into<Params> + Send,
 ) -> Vec<T> {
+    try_sql(server, statement, params).await.unwrap_or_else(|error| panic!("{statement}: {error}"))
+}
+
+/// [`sql`] that may fail.
+///
+/// # Errors
+/// Those of the library.
+pub async fn try_sql<T: FromRow + Send + 'static>(
+    server: &MariaDb,
+    statement: &str,
+    params: impl Into<Params> + Send,
+) -> mysql_async::Result<Vec<T>> {
     let host = server.addr();
     let opts = OptsBuilder::default()
         .ip_or_hostname(host.ip().to_string())
         .tcp_port(host.port())
         .prefer_socket(false);
-    let mut conn = Conn::new(opts.user(Some("root")).db_name(Some("zlock"))).await.unwrap();
-    let rows = conn.exec(statement, params).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
-    conn.disconnect().await.unwrap();
-    rows
+    let mut conn = Conn::new(opts.user(Some("root")).db_name(Some("zlock"))).await?;
+    let rows = conn.exec(statement, params).await?;
+    conn.disconnect().await?;
+    Ok(rows)
 }
 
 /// Returns what is at a path and directly below it, without the values' parents: the IDs of nodes, and the names of members and
@@ -98,7 +110,15 @@ pub async fn remove(server: &MariaDb, parent: &LockPath, name: &str) {
 /// # Panics
 /// Panics if the server does not answer.
 pub async fn end_session(server: &MariaDb, id: SessionId) {
-    let id = id.get().cast_signed();
-    sql::<u8>(server, "CALL zlock_here()", ()).await;
-    while sql::<i64>(server, "CALL zlock_end(?, NULL, '[]')", (id,)).await != [0] {}
+    try_end_session(server, id.get().cast_signed()).await.unwrap();
+}
+
+/// [`end_session`] that may fail. Returns `false` if there was no such session.
+///
+/// # Errors
+/// Those of the library. The session may have ended.
+pub async fn try_end_session(server: &MariaDb, id: i64) -> mysql_async::Result<bool> {
+    let count: Vec<i64> = try_sql(server, "SELECT COUNT(*) FROM zlock_session WHERE id = ?", (id,)).await?;
+    while try_sql::<i64>(server, "CALL zlock_end(?, NULL, '[]')", (id,)).await? != [0] {}
+    Ok(count == [1])
 }

@@ -128,6 +128,16 @@ impl Daemon {
         drop(self.process().take().expect("a running server"));
     }
 
+    /// Asks the server to end, by SIGTERM, and waits until it has. Its ports stay reserved, and its data is kept.
+    ///
+    /// # Panics
+    /// Panics if it is already stopped.
+    pub async fn shut_down(&self) {
+        let process = self.process().take().expect("a running server");
+        process.terminate();
+        process.wait().await;
+    }
+
     /// Kills the server if it is running, and starts it again on the same ports with the same data. Returns when it responds.
     ///
     /// # Panics

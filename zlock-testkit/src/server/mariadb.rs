@@ -75,8 +75,21 @@ impl MariaDb {
     /// # Panics
     /// If it does not start: with its log.
     pub async fn start(options: &[&str]) -> Self {
+        Self::start_in(roomy_folder, options).await
+    }
+
+    /// Like [`start`](Self::start), with a folder on the disk. In `/dev/shm`, the server maps its log into memory: it flushes nothing, and
+    /// loses nothing when it is killed, whatever the options say.
+    ///
+    /// # Panics
+    /// If it does not start: with its log.
+    pub async fn start_on_disk(options: &[&str]) -> Self {
+        Self::start_in(Daemon::make_folder, options).await
+    }
+
+    async fn start_in(folder: fn(&Kind) -> TempDir, options: &[&str]) -> Self {
         let options: Vec<_> = options.iter().map(OsString::from).collect();
-        tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await.expect("a start")
+        tokio::task::spawn_blocking(move || Self::start_blocking(folder, &options)).await.expect("a start")
     }
 
     /// Returns the server that all tests of this process share. Use unique paths, and never stop it.
@@ -86,13 +99,13 @@ impl MariaDb {
     pub async fn shared() -> &'static Self {
         static SHARED: OnceLock<MariaDb> = OnceLock::new();
         // Outside the runtime, which belongs to one test, while the server belongs to all.
-        let start = || SHARED.get_or_init(|| Self::start_blocking(&[]));
+        let start = || SHARED.get_or_init(|| Self::start_blocking(roomy_folder, &[]));
         tokio::task::spawn_blocking(start).await.expect("the shared server")
     }
 
-    fn start_blocking(options: &[OsString]) -> Self {
+    fn start_blocking(folder: fn(&Kind) -> TempDir, options: &[OsString]) -> Self {
         retry_taken_ports(|| {
-            let folder = roomy_folder(&KIND);
+            let folder = folder(&KIND);
             copy_template(&data(folder.path()));
             std::fs::write(folder.path().join("users.sql"), USERS).expect("the server's users");
             let (port, socket) = (Port::reserve(), folder.path().join("s"));

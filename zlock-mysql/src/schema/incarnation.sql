@@ -58,7 +58,7 @@ this: BEGIN
     INSERT INTO zlock_incarnation (id, n, era, server, started, restored, watched, is_over)
         VALUES ({{random}}, l_n + 1, l_era + is_lossy, @zlock_server, @zlock_started, v_restored, IF(is_lossy, 0, l_watched), is_over);
     IF is_lossy THEN
-        -- For connections with a server that becomes the primary again without a restart.
+        -- Waits for the transactions of sessions. Those that follow over a connection from before are refused.
         UPDATE zlock_lane SET number = number + 1;
         -- Above all that was given out in a lost part of the history, also where nothing is known of it, and below the clock by the end of
         -- quiet time: so it is not lifted again before anything was granted.
@@ -97,8 +97,6 @@ BEGIN
     SELECT COUNT(*) INTO live FROM zlock_setting FOR UPDATE;
     SELECT i.id INTO live FROM zlock_setting g JOIN zlock_incarnation i ON {{live}} AND i.restored = g.restored;
     IF p_incarnation IS NULL OR p_incarnation = live THEN
-        -- Waits for the transactions of sessions. Those that follow find that their lane is not the last one, and then another incarnation.
-        UPDATE zlock_lane SET number = number + 1;
         UPDATE zlock_setting SET restored = {{random}};
         CALL zlock_begin_incarnation();
     END IF;

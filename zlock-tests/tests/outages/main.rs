@@ -47,6 +47,7 @@ mod etcd {
 #[cfg(feature = "mysql")]
 mod mysql {
     mod failover;
+    mod late;
     mod restart;
 }
 #[cfg(feature = "postgres")]

@@ -35,6 +35,8 @@ pub(super) async fn examine(options: &MysqlOptions, findings: &mut Vec<Finding>)
             ),
         },
     ));
+    // So that the connection knows the server.
+    client.query_drop("CALL zlock_open()").await.map_err(failed)?;
     let setup: Option<Row> = client.query_first("CALL zlock_setup()").await.map_err(failed)?;
     let setup = setup.ok_or_else(none)?;
     let class: String = setup.get(3).ok_or_else(none)?;

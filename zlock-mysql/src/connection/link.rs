@@ -163,16 +163,19 @@ async fn serve(
 /// Executes a statement, and reads all of its results. One without parameters is sent as a text, and the others are prepared once.
 pub(crate) async fn run(conn: &mut Conn, sql: &str, params: Vec<Value>) -> mysql_async::Result<Answer> {
     let mut answer = Vec::new();
+    // An error behind a result ends the results; only their end reports it.
     if params.is_empty() {
         let mut results = conn.query_iter(sql).await?;
         while !results.is_empty() {
             answer.push(results.collect().await?);
         }
+        results.drop_result().await?;
     } else {
         let mut results = conn.exec_iter(sql, Params::Positional(params)).await?;
         while !results.is_empty() {
             answer.push(results.collect().await?);
         }
+        results.drop_result().await?;
     }
     // Statements that return no rows have results, too.
     answer.retain(|rows: &Vec<Row>| !rows.is_empty());
@@ -182,5 +185,37 @@ pub(crate) async fn run(conn: &mut Conn, sql: &str, params: Vec<Value>) -> mysql
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("retired", &self.is_retired).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_async::OptsBuilder;
+    use zlock_testkit::{limit, mariadb_or_skip};
+
+    use super::*;
+
+    /// The library keeps such an error to itself until the next request.
+    #[tokio::test]
+    async fn an_error_behind_a_result_is_reported() {
+        limit(async {
+            let Some(server) = mariadb_or_skip().await else { return };
+            let at = server.addr();
+            let opts = OptsBuilder::default().ip_or_hostname(at.ip().to_string()).tcp_port(at.port());
+            let opts = opts.prefer_socket(false).user(Some("zlock")).db_name(Some("zlock"));
+            let mut conn = Conn::new(opts).await.unwrap();
+            let fails = "BEGIN NOT ATOMIC SELECT 1; SIGNAL SQLSTATE 'ZL014'; END";
+            for params in [vec![], vec![Value::from(1)]] {
+                let sql = if params.is_empty() { fails } else { "CALL fails(?)" };
+                if !params.is_empty() {
+                    let create = "CREATE OR REPLACE PROCEDURE fails(IN n INT) BEGIN SELECT n; SIGNAL SQLSTATE 'ZL014'; END";
+                    conn.query_drop(create).await.unwrap();
+                }
+                let error = run(&mut conn, sql, params).await.unwrap_err();
+                assert!(error.to_string().contains("ZL014"), "{error}");
+            }
+            assert_eq!(run(&mut conn, "SELECT 1", Vec::new()).await.unwrap().len(), 1);
+        })
+        .await;
     }
 }

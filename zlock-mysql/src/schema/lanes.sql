@@ -73,7 +73,7 @@ this: BEGIN
             {{busy}}
         END IF;
         SELECT 1, e.name, {{entry}} FROM {{gone nodes}};
-        UPDATE zlock_stripe t JOIN (SELECT e.stripe, COUNT(*) AS n FROM {{gone nodes}} GROUP BY e.stripe) c ON c.stripe = t.n
+        UPDATE (SELECT e.stripe, COUNT(*) AS n FROM {{gone nodes}} GROUP BY e.stripe) c STRAIGHT_JOIN zlock_stripe t ON t.n = c.stripe
             SET t.living = t.living - c.n;
         DELETE e FROM {{gone nodes}};
     END IF;
@@ -86,7 +86,7 @@ this: BEGIN
         COMMIT;
         LEAVE this;
     END IF;
-    UPDATE zlock_stripe t JOIN (SELECT x.stripe, COUNT(*) AS n FROM {{new nodes}} GROUP BY x.stripe) c ON c.stripe = t.n
+    UPDATE (SELECT x.stripe, COUNT(*) AS n FROM {{new nodes}} GROUP BY x.stripe) c STRAIGHT_JOIN zlock_stripe t ON t.n = c.stripe
         SET t.last = t.last + c.n, t.living = t.living + c.n;
     INSERT INTO zlock_entry (id, scope, stripe, created, changed, session, made, kind, label, path, name, data)
         SELECT UNHEX(x.id), UNHEX(x.scope), x.stripe, t.last - x.behind, t.last - x.behind, p_session, {{now}}, 0,

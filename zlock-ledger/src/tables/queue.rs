@@ -1,6 +1,6 @@
 //! Batches of nodes that are deleted and appended, which are most of what a lock needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Names, empty, in_order, int, is_queue, stripe};
 use crate::{Entry, Fault, Outcome, Range, Scope, Tx, Write};
@@ -64,7 +64,6 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub fn of(names: &Names, txs: &'a [Tx]) -> Option<Self> {
         let mut batch = Batch::default();
-        let mut keys = BTreeSet::new();
         for (i, tx) in txs.iter().enumerate() {
             let key = match (tx.then.as_slice(), tx.read.as_slice()) {
                 ([Write::Delete { scope, key }], []) if is_queue(scope) => {
@@ -105,10 +104,9 @@ impl<'a> Batch<'a> {
                 }
                 _ => return None,
             };
-            if !tx.when.is_empty() || !keys.insert(key) {
+            if !tx.when.is_empty() || batch.txs.insert(key, i).is_some() {
                 return None;
             }
-            batch.txs.insert(key, i);
         }
         Some(batch)
     }

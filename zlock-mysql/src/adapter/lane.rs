@@ -73,7 +73,7 @@ impl MysqlLane {
             }
             _ => return Ok(None),
         };
-        read(txs, batch, &answer)
+        read(txs, batch, &answer).map(Some)
     }
 
     /// Executes transactions of any kind.
@@ -160,7 +160,7 @@ fn columns(batch: &Batch<'_>) -> (String, String, String, Vec<u8>) {
 }
 
 /// Reads the answer to a batch.
-fn read(txs: &[Tx], batch: &Batch<'_>, answer: &Answer) -> Result<Option<Outcomes>, Failure> {
+fn read(txs: &[Tx], batch: &Batch<'_>, answer: &Answer) -> Result<Outcomes, Failure> {
     let (mut is_quiet, mut found) = (false, Vec::new());
     for row in answer.iter().flatten() {
         match get(row, 0)? {
@@ -168,7 +168,7 @@ fn read(txs: &[Tx], batch: &Batch<'_>, answer: &Answer) -> Result<Option<Outcome
             status => found.push(Found { status, of: text(row, 1)?, entry: entry(row, 2)? }),
         }
     }
-    batch.done(txs, found, is_quiet).map(Some).ok_or(Failure::Malformed)
+    batch.done(txs, found, is_quiet).ok_or(Failure::Malformed)
 }
 
 #[async_trait]

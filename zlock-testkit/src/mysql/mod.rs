@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, OptsBuilder, Params};
-use zlock_core::{LockPath, SessionId};
+use zlock_core::{ErrorKind, LockPath, SessionId};
 use zlock_mysql::{MysqlBackend, MysqlOptions};
+use zlock_recipes::{Client, Guard};
 
 pub use self::replica::{catch_up, cut_off, follow, promote};
 pub use self::store::MysqlStore;
@@ -36,6 +37,25 @@ pub fn options(address: &str) -> MysqlOptions {
 /// Panics if that fails.
 pub async fn backend(server: &MariaDb) -> MysqlBackend {
     MysqlBackend::connect(options(&server.addr().to_string())).await.unwrap()
+}
+
+/// Acquires a lock. Waits out restarts, failovers and quiet time.
+///
+/// # Panics
+/// Panics on any other error.
+pub async fn eventually(client: &Client, lock: &str) -> Guard {
+    let mutex = client.mutex(lock).unwrap();
+    loop {
+        match mutex.acquire().await {
+            Ok(guard) => return guard,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
+                ) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// Executes a statement as the operator, in the database of the tests. Returns the rows.

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use zlock_core::ErrorKind;
 use zlock_mysql::{MysqlBackend, MysqlOptions};
 use zlock_recipes::{Client, Guard};
-use zlock_testkit::mysql::{catch_up, cut_off, follow, path, promote, release, sql};
+use zlock_testkit::mysql::{catch_up, cut_off, eventually, follow, path, promote, release, sql};
 use zlock_testkit::{MariaDb, have_mariadb, limit_if, report};
 
 /// The longest session timeout that the database allows, for which nothing is granted after a failover.
@@ -35,22 +34,6 @@ async fn pair() -> (MariaDb, MariaDb) {
     sql::<u8>(&primary, &format!("UPDATE zlock_setting SET longest = {}", QUIET.as_millis()), ()).await;
     catch_up(&replica, &primary).await;
     (primary, replica)
-}
-
-/// Waits out failovers and quiet time.
-async fn eventually(client: &Client, lock: &str) -> Guard {
-    let mutex = client.mutex(lock).unwrap();
-    loop {
-        match mutex.acquire().await {
-            Ok(guard) => return guard,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
-                ) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
 }
 
 /// Waits until the guard is lost, and until another client is granted its lock: later, after quiet time, and with a greater token.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use zlock_core::{ErrorKind, SessionState};
+use zlock_core::SessionState;
 use zlock_mysql::{MysqlBackend, MysqlOptions};
-use zlock_recipes::{Client, Guard};
-use zlock_testkit::mysql::{path, release, sql};
+use zlock_recipes::Client;
+use zlock_testkit::mysql::{eventually, path, release, sql};
 use zlock_testkit::{MariaDb, have_mariadb, limit_if, report};
 
 /// The longest session timeout that the database allows, for which nothing is granted after a restart that may have lost commits.
@@ -17,22 +17,6 @@ async fn connect(server: &MariaDb, ttl: u64) -> Client {
         MysqlOptions::new([server.addr().to_string()]).with_database("zlock").with_user("zlock", None);
     let options = options.with_create_schema(true).with_ttl(Duration::from_secs(ttl));
     Client::new(MysqlBackend::connect(options).await.unwrap())
-}
-
-/// Waits out restarts and quiet time.
-async fn eventually(client: &Client, lock: &str) -> Guard {
-    let mutex = client.mutex(lock).unwrap();
-    loop {
-        match mutex.acquire().await {
-            Ok(guard) => return guard,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Unavailable | ErrorKind::SessionLost | ErrorKind::Settling
-                ) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
 }
 
 /// A server that flushes each commit and has no binary log loses nothing: the lock stays held, and others are granted at once.
